@@ -5,14 +5,6 @@
 
 namespace terrace::test {
 
-AcquireRequest request_for(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra) {
-  AcquireRequest wanted;
-  wanted.id = RequestId{id};
-  wanted.keys = keys;
-  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size()) + extra};
-  return wanted;
-}
-
 ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
   ManagerConfig config;
   config.pools[0].device_blocks = device_blocks;
@@ -110,6 +102,11 @@ void CacheFixture::settle() {
     arena_worker->step();
     poll();
   }
+}
+
+bool CacheFixture::ready_when_settled(std::uint64_t id) {
+  settle();
+  return ready(id);
 }
 
 void CacheFixture::release(std::uint64_t id) { leases.erase(id); }

@@ -7,6 +7,7 @@
 #include "storage/memory/memory_store.hpp"
 #include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
@@ -23,8 +24,6 @@
 #include <vector>
 
 namespace terrace::test {
-
-[[nodiscard]] AcquireRequest request_for(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0);
 
 /// A cache on a device without threads, with a store in memory. The test decides what moves when.
 class CacheFixture : public ::testing::Test {
@@ -58,6 +57,8 @@ class CacheFixture : public ::testing::Test {
   void poll();
   /// Lets everything move that can.
   void settle();
+  /// Settles, and returns whether the request is ready then.
+  [[nodiscard]] bool ready_when_settled(std::uint64_t id);
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return cache->manager().residency().tree().resident(tier); }
 

@@ -99,8 +99,7 @@ class SharedGroupsFixture : public CacheFixture {
   /// Serves a whole request. Returns what it found where.
   RequestStats serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
     EXPECT_TRUE(acquire(id, keys).has_value());
-    settle();
-    EXPECT_TRUE(ready(id));
+    EXPECT_TRUE(ready_when_settled(id));
     const RequestStats found = stats(id);
     use(id, keys);
     settle();

@@ -36,8 +36,7 @@ class SharedWrites : public SharedFixture {
     wanted.keys = keys;
     wanted.farthest_source = Source::storage;
     leases[id] = cache->acquire(wanted).value();
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     use(id, keys);
     settle();
   }

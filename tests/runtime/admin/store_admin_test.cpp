@@ -32,12 +32,10 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::GatedStore;
-using test::keys_of;
 
 constexpr Bytes block = KiB * 4;
 
@@ -212,7 +210,7 @@ class StoreEndpoint : public ::testing::Test {
     thread.join();
   }
 
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
 };
 
 TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
@@ -234,7 +232,7 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
     EXPECT_EQ(client().get("/v1/status").at("pools").at(0).at("storage").at("blocks").to_number<int>(), 0);
   });
   EXPECT_FALSE(store.contains(keys.front()));
-  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+  EXPECT_TRUE(store.close(give_up_at()).closed);
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
   EXPECT_THROW((void)client().ask("GET", "/healthz"), tools::Unreachable);
   EXPECT_EQ(store.admin_address(), "");
@@ -242,7 +240,7 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
 
 TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_store) {
   TierStoreOptions given = options();
-  given.shared = std::make_shared<test::GatedSharedStore>();
+  given.shared = std::make_shared<GatedSharedStore>();
   TierStore store{given};
   const Rows memory;
   const HostRegionId region = store.register_region(memory.rows()).value();
@@ -255,7 +253,7 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
     EXPECT_FALSE(status.at("shared").as_object().contains("cache"));
     EXPECT_EQ(tools::run_top({.target = {.socket = listen(), .token_file = {}}, .once = true}), tools::ExitStatus::done);
   });
-  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+  EXPECT_TRUE(store.close(give_up_at()).closed);
 }
 
 TEST_F(StoreEndpoint, an_idle_store_does_what_operators_order_and_keeps_its_results) {
@@ -265,17 +263,17 @@ TEST_F(StoreEndpoint, an_idle_store_does_what_operators_order_and_keeps_its_resu
   const std::vector<BlockKey> keys = keys_of({1, 2});
   ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   const auto tells = [this](const char* name, int value) {
-    return test::comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
+    return comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
   };
   EXPECT_TRUE(tells("stored", 2)) << "although nobody has polled";
   EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
-  EXPECT_TRUE(test::comes_true([&] { return !client().get("/v1/status").at("erasing").as_bool(); }));
+  EXPECT_TRUE(comes_true([&] { return !client().get("/v1/status").at("erasing").as_bool(); }));
   std::vector<BatchResult> results;
   EXPECT_EQ(store.poll(results), 1U);
   EXPECT_EQ(results.at(0).succeeded, 2U);
   EXPECT_FALSE(store.contains(keys.front()));
   EXPECT_GT(store.idle_totals().slices.number, 0U);
-  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+  EXPECT_TRUE(store.close(give_up_at()).closed);
 }
 
 TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody_polls) {
@@ -287,7 +285,7 @@ TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody
   const HostRegionId region = store.register_region(memory.rows()).value();
   const std::vector<BlockKey> keys = keys_of({1, 2});
   ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
-  ASSERT_TRUE(store.drain(test::give_up_at()));
+  ASSERT_TRUE(store.drain(give_up_at()));
   EXPECT_EQ(client().ask("GET", "/v1/status").status, 200U);
   EXPECT_EQ(client().ask("POST", "/v1/clear").status, 503U);
   std::vector<BatchResult> results;
@@ -310,7 +308,7 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
     EXPECT_EQ(client().get("/v1/status").at("store").at("under_way").to_number<int>(), 2);
     gated->held = false;
   }};
-  EXPECT_TRUE(store.drain(test::give_up_at()));
+  EXPECT_TRUE(store.drain(give_up_at()));
   operator_thread.join();
 }
 
@@ -376,4 +374,4 @@ TEST_F(StoreEndpoint, a_store_without_one_has_no_deadline_for_it) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

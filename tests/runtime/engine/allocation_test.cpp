@@ -6,6 +6,7 @@
 #include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_port.hpp"
@@ -236,10 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
 
 /// The same as above, with the waits that loads need, and with a deadline. Every second request is by layer.
 void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
-  AcquireRequest wanted;
-  wanted.id = RequestId{id};
-  wanted.keys = keys;
-  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+  AcquireRequest wanted = test::request_for(id, keys);
   wanted.deadline = TimePoint{std::chrono::hours{2}};
   wanted.by_layer = id % 2 == 0;
   (void)cache.match(keys);

@@ -6,6 +6,7 @@
 
 #include "terrace/cache.hpp"
 #include "terrace/keys.hpp"
+#include "tests/runtime/request.hpp"
 
 #include <gtest/gtest.h>
 
@@ -57,10 +58,7 @@ class CacheStreams : public testing::Test {
     return {chain.keys().begin(), chain.keys().end()};
   }
   Result<Lease> acquire(std::span<const BlockKey> keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{++last_};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = test::request_for(++last_, keys);
     wanted.by_layer = true;
     return cache().acquire(wanted);
   }

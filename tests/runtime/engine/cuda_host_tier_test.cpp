@@ -8,6 +8,7 @@
 #include "terrace/cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
@@ -32,11 +33,8 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::FakeCuda;
-using test::keys_of;
 
 class CudaHostTier : public ::testing::Test {
  protected:
@@ -95,11 +93,7 @@ class CudaHostTier : public ::testing::Test {
   Lease begin(std::uint32_t prefix) {
     const std::vector<std::uint32_t> blocks = names(prefix);
     const std::vector<BlockKey> keys = keys_of(std::span{blocks});
-    AcquireRequest wanted;
-    wanted.id = RequestId{++requests_};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return cache_->acquire(wanted).value();
+    return cache_->acquire(request_for(++requests_, keys)).value();
   }
   /// Compares the hits, computes the other blocks, commits.
   void end(std::uint32_t prefix, Lease lease) {
@@ -114,10 +108,10 @@ class CudaHostTier : public ::testing::Test {
       std::vector<std::byte> scratch(count(block_bytes));
       for (std::size_t i = 0; i < blocks.size(); ++i) {
         if (i < hits) {
-          wrong_ += !test::holds(access.read(slots[i], scratch), blocks[i]);
+          wrong_ += !holds(access.read(slots[i], scratch), blocks[i]);
           continue;
         }
-        test::fill(access.write_target(slots[i], scratch), blocks[i]);
+        fill(access.write_target(slots[i], scratch), blocks[i]);
         access.written(slots[i], scratch);
       }
     });
@@ -130,7 +124,7 @@ class CudaHostTier : public ::testing::Test {
   SteadyClock clock_;
   EventFdWaker waker_;
   std::unique_ptr<HostArena> arena_;
-  std::optional<test::EngineMemory> memory_;
+  std::optional<EngineMemory> memory_;
   std::unique_ptr<DriverDevice> device_;
   std::unique_ptr<ThreadedTransfers> transfers_;
   std::unique_ptr<Cache> cache_;
@@ -142,7 +136,7 @@ class CudaHostTier : public ::testing::Test {
 class CudaHostTierMethods : public CudaHostTier, public ::testing::WithParamInterface<CopyMethod> {};
 
 TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is_right) {
-  const std::uint64_t seed = test::seed_from_env_or(1);
+  const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   make(8, true, GetParam());
   std::mt19937_64 random{seed};
@@ -168,7 +162,7 @@ TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is
   await_host();
   while (cache_->host_memory().mapped > Bytes{}) wait_for_work();
   EXPECT_EQ(cuda_.registered(), 0U);
-  test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+  await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_EQ(wrong_, 0U);
   EXPECT_GT(from_host_, 100U);
   EXPECT_GT(cuda_.calls("cuMemHostUnregister"), 10);
@@ -180,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaHostTierMethods, testing::Values(CopyMeth
 
 TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_slept) {
   make(24, true, std::nullopt);
-  std::mt19937_64 random{test::seed_from_env_or(1)};
+  std::mt19937_64 random{seed_from_env_or(1)};
   for (int cycle = 0; cycle < 50; ++cycle) {
     for (int round = 0; round < 12; ++round) {
       const auto first = static_cast<std::uint32_t>(random() % 10);
@@ -191,9 +185,9 @@ TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_sl
     ASSERT_TRUE(cache_->reset({.wait = true}));
     while (cache_->status() != CacheStatus::cleared) wait_for_work();
     cache_->drain();
-    test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+    await_compute(*device_, device_->launch([](BlockAccess&) {}));
     // The old memory is gone, and the content of the new memory belongs to no block.
-    std::optional<test::EngineMemory> awake;
+    std::optional<EngineMemory> awake;
     {
       const PrimaryContext context{cuda_.driver(), 0};
       awake.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
@@ -230,7 +224,7 @@ TEST_F(CudaHostTier, keeps_slots_in_quarantine_while_a_kernel_that_nobody_has_ma
   static_cast<void>(cache_->poll());
   EXPECT_EQ(cache_->manager().device_ledger().quarantined, 3U);
   gate.set_value();
-  test::await_compute(*device_, *marked);
+  await_compute(*device_, *marked);
   static_cast<void>(cache_->poll());
   EXPECT_EQ(cache_->manager().device_ledger().quarantined, 0U);
   const PrimaryContext context{cuda_.driver(), 0};
@@ -245,7 +239,7 @@ TEST_F(CudaHostTier, serves_before_it_is_warm) {
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
   }
-  test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+  await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_GT(from_host_, 0U);
   EXPECT_EQ(wrong_, 0U);
 }
@@ -265,7 +259,7 @@ TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_wh
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
   }
-  test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+  await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_EQ(wrong_, 0U);
   ASSERT_TRUE(cache_->resize(Tier::host, 32));
   await_host();
@@ -288,8 +282,8 @@ class CudaRelocationOfRanks : public testing::Test {
     explicit RankMemory(const CudaDriver& driver) : first{driver, slots, 4096, 32, 512}, second{driver, slots, 1024, 64, 32} {}
     [[nodiscard]] std::vector<std::vector<DeviceRegion>> regions() const { return {first.regions(), second.regions()}; }
 
-    test::EngineMemory first;
-    test::EngineMemory second;
+    EngineMemory first;
+    EngineMemory second;
   };
   using Memory = std::array<std::unique_ptr<RankMemory>, ranks>;
 
@@ -340,12 +334,8 @@ class CudaRelocationOfRanks : public testing::Test {
   /// Serves a sequence: compares the hits, computes the other blocks. Returns how many hits came from storage.
   std::size_t serve(std::uint32_t name) {
     Cache& cache = system_->cache();
-    const std::vector<BlockKey> keys = test::keys_of(std::vector<std::uint32_t>(tokens, name));
-    AcquireRequest wanted;
-    wanted.id = RequestId{++requests_};
-    wanted.keys = keys;
-    wanted.units = tokens;
-    Lease lease = cache.acquire(wanted).value();
+    const std::vector<BlockKey> keys = keys_of(std::vector<std::uint32_t>(tokens, name));
+    Lease lease = cache.acquire(request_for(++requests_, keys)).value();
     EXPECT_TRUE(cache.wait(lease).has_value());
     const auto found = cache.hit_sources(lease).value();
     const auto from_storage = static_cast<std::size_t>(std::ranges::count(found, Source::storage));
@@ -358,15 +348,15 @@ class CudaRelocationOfRanks : public testing::Test {
         const PoolId pool{group};
         for (std::size_t i = 0; i < table.size(); ++i) {
           if (i < hits) {
-            wrong_ += !test::holds(access.read(pool, table[i], scratch), content(name, group, i, rank));
+            wrong_ += !holds(access.read(pool, table[i], scratch), content(name, group, i, rank));
             continue;
           }
-          test::fill(access.write_target(pool, table[i], scratch), content(name, group, i, rank));
+          fill(access.write_target(pool, table[i], scratch), content(name, group, i, rank));
           access.written(pool, table[i], scratch);
         }
       });
     }
-    for (std::uint32_t rank = 0; rank < ranks; ++rank) test::await_compute(system_->devices().at(rank), done);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) await_compute(system_->devices().at(rank), done);
     EXPECT_TRUE(cache.commit(lease, keys, done).has_value());
     cache.release(std::move(lease), done);
     return from_storage;
@@ -431,4 +421,4 @@ TEST_F(CudaRelocationOfRanks, the_first_rank_moves_back_if_the_second_one_fails)
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -8,6 +8,7 @@
 #include "terrace/cache.hpp"
 #include "terrace/device.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
@@ -30,11 +31,8 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::FakeCuda;
-using test::keys_of;
 
 /// A rank on this GPU, or an emulated one if there is no value.
 using Ordinal = std::optional<int>;
@@ -70,7 +68,7 @@ class CudaRanksCache : public ::testing::Test {
         PoolMemory pool{.slots = device_blocks, .host = arena_.get(), .share = its};
         if (rank % 2 == 0) {
           const PrimaryContext context{cuda_.driver(), *ordinal};
-          memories_[rank] = {*ordinal, std::make_unique<test::EngineMemory>(cuda_.driver(), device_blocks, 4096, 32, 512)};
+          memories_[rank] = {*ordinal, std::make_unique<EngineMemory>(cuda_.driver(), device_blocks, 4096, 32, 512)};
           pool.regions = memories_[rank].second->regions();
         }
         CudaOptions options;
@@ -130,11 +128,7 @@ class CudaRanksCache : public ::testing::Test {
   Lease begin(std::uint32_t prefix) {
     const std::vector<std::uint32_t> blocks = names(prefix);
     const std::vector<BlockKey> keys = keys_of(std::span{blocks});
-    AcquireRequest wanted;
-    wanted.id = RequestId{++requests_};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return cache_->acquire(wanted).value();
+    return cache_->acquire(request_for(++requests_, keys)).value();
   }
   /// Compares the hits, computes the other blocks, commits.
   void end(std::uint32_t prefix, Lease lease) {
@@ -151,10 +145,10 @@ class CudaRanksCache : public ::testing::Test {
         const std::uint64_t seed = content(rank, blocks[i]);
         if (i < hits) {
           ++compared_;
-          wrong_ += !test::holds(access.read(slots[i], scratch), seed);
+          wrong_ += !holds(access.read(slots[i], scratch), seed);
           continue;
         }
-        test::fill(access.write_target(slots[i], scratch), seed);
+        fill(access.write_target(slots[i], scratch), seed);
         access.written(slots[i], scratch);
       }
     });
@@ -192,14 +186,14 @@ class CudaRanksCache : public ::testing::Test {
   EventFdWaker waker_;
   RankPayload payload_ = RankPayload::sharded;
   std::unique_ptr<HostArena> arena_;
-  std::vector<std::pair<int, std::unique_ptr<test::EngineMemory>>> memories_;
+  std::vector<std::pair<int, std::unique_ptr<EngineMemory>>> memories_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DriverDevice*> cuda_devices_;
   std::optional<RankDevices> all_;
   std::vector<std::unique_ptr<ThreadedTransfers>> engines_;
   std::optional<RankedTransfers> ranked_;
   std::unique_ptr<Cache> cache_;
-  std::mt19937_64 random_{test::seed_from_env_or(1)};
+  std::mt19937_64 random_{seed_from_env_or(1)};
   std::uint64_t requests_ = 0;
   std::uint64_t from_host_ = 0;
   std::atomic<std::uint64_t> compared_{0};  ///< counted by the compute threads
@@ -216,7 +210,7 @@ std::string name_of(const std::vector<Ordinal>& ordinals) {
 }
 
 TEST_P(CudaRanksCacheMethods, serve_the_right_blocks_while_the_host_tier_grows_and_shrinks) {
-  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(test::seed_from_env_or(1)));
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed_from_env_or(1)));
   const auto& [payload, prefix, ordinals] = GetParam();
   make(ordinals, payload, prefix);
   serve(200, true);
@@ -316,4 +310,4 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -11,14 +11,10 @@
 #include <string>
 #include <thread>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class HostChunksTest : public test::CacheFixture {
+class HostChunksTest : public CacheFixture {
  protected:
   [[nodiscard]] Result<void> resize(Blocks blocks) {
     const Result<void> done = cache->resize(Tier::host, blocks);
@@ -283,9 +279,7 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
 
 CacheSystemOptions small_system() {
   CacheSystemOptions options;
-  options.pools[0].block_bytes = KiB * 64;
-  options.pools[0].device_blocks = 8;
-  options.pools[0].host_blocks = 600;
+  options.pools = {{.block_bytes = KiB * 64, .device_blocks = 8, .host_blocks = 600}};
   return options;
 }
 
@@ -316,12 +310,8 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   options.host_warm_up = HostWarmUp::while_serving;
   CacheSystem stack{options};
   Cache& cache = stack.cache();
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
   const auto keys = keys_of({1, 2});
-  wanted.keys = keys;
-  wanted.units = 2;
-  Lease lease = cache.acquire(wanted).value();
+  Lease lease = cache.acquire(request_for(1, keys)).value();
   EXPECT_TRUE(cache.state(lease) == RequestState::ready);
   lease.reset();
   EventFdWaker never;
@@ -348,9 +338,7 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 /// size.
 TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   CacheSystemOptions options;
-  options.pools[0].block_bytes = KiB * 128;
-  options.pools[0].device_blocks = 4;
-  options.pools[0].host_blocks = 4096;
+  options.pools = {{.block_bytes = KiB * 128, .device_blocks = 4, .host_blocks = 4096}};
   CacheSystem stack{options};
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
     ASSERT_TRUE(stack.cache().resize(Tier::host, Blocks{blocks}).has_value());
@@ -373,4 +361,4 @@ TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -219,10 +219,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     }
   };
   const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   };
@@ -332,11 +329,7 @@ class IdleEngine : public testing::Test {
 
   [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
   static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return stack.cache().acquire(wanted).value();
+    return stack.cache().acquire(request_for(id, keys)).value();
   }
   static void run(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(stack, id, keys);

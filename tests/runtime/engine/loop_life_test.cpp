@@ -4,6 +4,7 @@
 #include "terrace/async_cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
@@ -17,20 +18,15 @@
 #include <memory>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
 
 /// An AsyncCache on its own threads. The test calls it from another thread.
 class LoopLife : public testing::Test {
  protected:
   LoopLife() {
     CacheSystemOptions options;
-    options.pools[0].block_bytes = KiB * 4;
-    options.pools[0].device_blocks = 8;
-    options.pools[0].host_blocks = 8;
-    options.pools[0].device_blocks_max = 12;
+    options.pools = {{.block_bytes = KiB * 4, .device_blocks = 8, .device_blocks_max = 12, .host_blocks = 8}};
     options.device_reserve_max = 0;  // The test alone decides what is evicted, so no copy starts that it does not expect.
     stack = std::make_unique<CacheSystem>(options);
     runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
@@ -44,15 +40,8 @@ class LoopLife : public testing::Test {
     stack->cache().manager().check_invariants();
   }
 
-  static AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return wanted;
-  }
   [[nodiscard]] Grant acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    return runtime->acquire(request(id, keys), asio::use_future).get();
+    return runtime->acquire(request_for(id, keys), asio::use_future).get();
   }
   void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
     const Grant grant = acquire(id, keys);
@@ -120,7 +109,7 @@ TEST_F(LoopLife, a_clear_that_waits_serves_nothing_until_it_is_resumed) {
   clear({.wait = true});
   EXPECT_EQ(runtime->status(), CacheStatus::clearing);
   const auto keys = keys_of({7});
-  EXPECT_EQ(error_of(runtime->acquire(request(3, keys), asio::use_future)), Errc::paused);
+  EXPECT_EQ(error_of(runtime->acquire(request_for(3, keys), asio::use_future)), Errc::paused);
   EXPECT_EQ(failure(&Cache::resume), Errc::paused);
   held = {};
   perform(&Cache::resume);
@@ -132,7 +121,7 @@ TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_a_clear_frees) {
   run(1, keys_of({1, 2, 3, 4}));
   const PinId pin = perform([](Cache& cache) { return cache.pin(keys_of({1, 2, 3, 4})); });
   const auto keys = keys_of({11, 12, 13, 14, 15});
-  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  auto waiting = runtime->acquire(request_for(2, keys), asio::use_future);
   EXPECT_EQ(match(keys).total(), 0U);  // this call is carried out after the request, which has found no room by then
   EXPECT_EQ(waiting.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
   clear();
@@ -145,7 +134,7 @@ TEST_F(LoopLife, a_request_that_waits_for_room_gets_what_an_unpin_frees) {
   const auto pinned = keys_of({1, 2, 3, 4});
   const PinId pin = perform([&](Cache& cache) { return cache.pin(pinned); });
   const auto keys = keys_of({11, 12, 13, 14, 15});
-  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  auto waiting = runtime->acquire(request_for(2, keys), asio::use_future);
   perform([&](Cache& cache) { return cache.unpin(pin); });
   EXPECT_EQ(waiting.get().table.size(), 5U);
 }
@@ -155,8 +144,8 @@ TEST_F(LoopLife, a_request_that_waits_for_room_can_be_called_back) {
   const auto large = keys_of({11, 12, 13, 14, 15});
   const auto small = keys_of({21, 22});
   asio::cancellation_signal signal;
-  auto first = runtime->acquire(request(2, large), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
-  auto behind_it = runtime->acquire(request(3, small), asio::use_future);
+  auto first = runtime->acquire(request_for(2, large), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
+  auto behind_it = runtime->acquire(request_for(3, small), asio::use_future);
   EXPECT_EQ(match(small).total(), 0U);  // this call is carried out after both requests
   EXPECT_EQ(behind_it.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
   signal.emit(asio::cancellation_type::total);
@@ -170,7 +159,7 @@ TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
   run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));  // takes the whole device: 1 and 2 go to the host
   perform(&Cache::pause_transfers);
   asio::cancellation_signal signal;
-  auto waits = runtime->acquire(request(3, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
+  auto waits = runtime->acquire(request_for(3, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future));
   EXPECT_EQ(usage(Tier::device).promised, 2U);
   signal.emit(asio::cancellation_type::terminal);
   EXPECT_EQ(error_of(std::move(waits)), asio::error::operation_aborted);
@@ -182,7 +171,7 @@ TEST_F(LoopLife, a_request_that_waits_for_copies_can_be_called_back) {
 TEST_F(LoopLife, calling_back_a_request_that_is_served_does_nothing) {
   const auto keys = keys_of({1, 2});
   asio::cancellation_signal signal;
-  const Grant grant = runtime->acquire(request(1, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future)).get();
+  const Grant grant = runtime->acquire(request_for(1, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future)).get();
   EXPECT_FALSE(signal.slot().has_handler());
   signal.emit(asio::cancellation_type::all);
   EXPECT_EQ(runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get().units, HashUnits{2});
@@ -267,7 +256,7 @@ TEST_F(LoopLife, pools_change_their_size) {
   run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
   Grant held = acquire(2, keys_of({1, 2, 3, 4, 5}));
   const auto six = keys_of({11, 12, 13, 14, 15, 16});
-  auto waiting = runtime->acquire(request(3, six), asio::use_future);
+  auto waiting = runtime->acquire(request_for(3, six), asio::use_future);
   EXPECT_EQ(resize(Tier::device, 4), Errc::no_room);
   EXPECT_FALSE(resize(Tier::device, 5));
   EXPECT_EQ(error_of(std::move(waiting)), Errc::never_fits);  // otherwise it would have waited for ever
@@ -290,7 +279,7 @@ TEST_F(LoopLife, paused_transfers_start_when_they_are_resumed) {
   run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8}));
   perform(&Cache::pause_transfers);
   const auto keys = keys_of({11, 12});
-  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  auto waiting = runtime->acquire(request_for(2, keys), asio::use_future);
   EXPECT_EQ(perform(&Cache::transfers_in_flight), 0U);
   EXPECT_EQ(waiting.wait_for(std::chrono::seconds{0}), std::future_status::timeout);
   perform(&Cache::resume_transfers);
@@ -304,7 +293,7 @@ TEST_F(LoopLife, a_stop_resumes_what_was_paused_and_forgets_the_ends_of_pins) {
   (void)perform([&](Cache& cache) { return cache.pin(pinned, end); });
   perform(&Cache::pause_transfers);
   const auto keys = keys_of({11, 12});
-  auto waiting = runtime->acquire(request(2, keys), asio::use_future);
+  auto waiting = runtime->acquire(request_for(2, keys), asio::use_future);
   EXPECT_EQ(match(pinned).found[Source::device], 2U);
   auto stopped = runtime->stop(asio::use_future);  // that the test ends shows that nothing is left to wait for
   // The copies that make room for it are under way: an accepted request is served.
@@ -315,7 +304,7 @@ TEST_F(LoopLife, a_stop_resumes_what_was_paused_and_forgets_the_ends_of_pins) {
 TEST_F(LoopLife, refuses_everything_after_a_stop) {
   runtime->stop(asio::use_future).get();
   const auto keys = keys_of({1});
-  EXPECT_EQ(error_of(runtime->acquire(request(1, keys), asio::use_future)), Errc::stopped);
+  EXPECT_EQ(error_of(runtime->acquire(request_for(1, keys), asio::use_future)), Errc::stopped);
   EXPECT_EQ(error_of(runtime->checkpoint(std::chrono::seconds{1}, asio::use_future)), Errc::stopped);
   EXPECT_EQ(failure(&Cache::stats), Errc::stopped);
   EXPECT_EQ(runtime->status(), CacheStatus::normal);
@@ -326,8 +315,7 @@ class LoopJobs : public LoopLife {
  protected:
   LoopJobs() {
     CacheSystemOptions options;
-    options.pools[0].block_bytes = KiB * 4;
-    options.pools[0].device_blocks = 64;
+    options.pools = {{.block_bytes = KiB * 4, .device_blocks = 64}};
     options.storage = MemoryStorage{MiB * 4};
     options.write_policy = WritePolicy::none;
     runtime->stop(asio::use_future).get();
@@ -418,4 +406,4 @@ TEST_F(LoopJobs, end_with_the_runtime) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -5,6 +5,7 @@
 #include "terrace/emulated_stream.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -28,32 +29,20 @@
 #include <thread>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
 
 constexpr auto as_tuple = asio::as_tuple(asio::use_awaitable);
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
-  options.pools[0].block_bytes = KiB * 4;
-  options.pools[0].device_blocks = 8;
-  options.pools[0].host_blocks = 8;
+  options.pools = {{.block_bytes = KiB * 4, .device_blocks = 8, .host_blocks = 8}};
   return options;
-}
-
-AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
-  AcquireRequest wanted;
-  wanted.id = RequestId{id};
-  wanted.keys = keys;
-  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-  return wanted;
 }
 
 /// The whole life of one request. Returns its number of hits, or the error.
 asio::awaitable<ErrorCode> serve(AsyncCache& runtime, std::uint64_t id, std::vector<BlockKey> keys, RequestStats& stats) {
-  const AcquireRequest wanted = request(id, keys);
+  const AcquireRequest wanted = request_for(id, keys);
   auto [error, grant] = co_await runtime.acquire(wanted, as_tuple);
   if (error) co_return error;
   stats = grant.stats;
@@ -137,7 +126,7 @@ TEST(LoopMode, leases_end_on_any_thread) {
         for (int i = 0; i < 50; ++i) {
           const std::uint64_t id = next.fetch_add(1);
           const std::vector<BlockKey> keys = keys_of({static_cast<std::uint32_t>(id % 9), 1});
-          Grant grant = runtime.acquire(request(id, keys), asio::use_future).get();
+          Grant grant = runtime.acquire(request_for(id, keys), asio::use_future).get();
           runtime.commit(grant.lease, keys, Fence{}, asio::use_future).get();
         }  // the lease ends here, on this thread
       });
@@ -159,16 +148,16 @@ TEST(LoopMode, stop_refuses_what_is_new_and_fails_what_waits) {
     ErrorCode waiting;
     ErrorCode late;
     const auto big = keys_of({1, 2, 3, 4, 5, 6, 7, 8});
-    runtime.acquire(request(1, big), [&](ErrorCode error, Grant grant) {
+    runtime.acquire(request_for(1, big), [&](ErrorCode error, Grant grant) {
       EXPECT_FALSE(error);
       held = std::move(grant);
       const auto other = std::make_shared<std::vector<BlockKey>>(keys_of({9}));
-      runtime.acquire(request(2, *other), [&, other](ErrorCode e, Grant) {
+      runtime.acquire(request_for(2, *other), [&, other](ErrorCode e, Grant) {
         waiting = e;
         held = {};
       });
       runtime.stop([&, other](ErrorCode, const WorkLeft&) {
-        runtime.acquire(request(3, *other), [&, other](ErrorCode e, Grant) { late = e; });
+        runtime.acquire(request_for(3, *other), [&, other](ErrorCode e, Grant) { late = e; });
       });
     });
     loop.run();
@@ -184,7 +173,7 @@ TEST(LoopMode, a_request_that_can_never_fit_is_told_so) {
     AsyncCache runtime{loop.get_executor(), stack.cache()};
     ErrorCode got;
     const auto keys = keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9});
-    runtime.acquire(request(1, keys), [&](ErrorCode error, Grant) {
+    runtime.acquire(request_for(1, keys), [&](ErrorCode error, Grant) {
       got = error;
       runtime.stop([](ErrorCode, const WorkLeft&) {});
     });
@@ -225,8 +214,7 @@ TEST(LibraryThreads, have_names_and_leave_signals_to_the_program) {
   Quiet sink;
   {
     CacheSystemOptions options;
-    options.pools[0].device_blocks = 8;
-    options.pools[0].host_blocks = 8;
+    options.pools = {{.device_blocks = 8, .host_blocks = 8}};
     options.log.sink = &sink;
     CacheSystem system{options};
     ASSERT_TRUE(system.cache().resize(Tier::host, 64).has_value());  // the arena's thread begins with its first task
@@ -251,4 +239,4 @@ TEST(LibraryThreads, have_names_and_leave_signals_to_the_program) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -7,6 +7,7 @@
 #include "terrace/cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
@@ -29,11 +30,10 @@
 #include <thread>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::seconds;
-using test::keys_of;
 
 constexpr std::uint64_t share_bytes = 64;
 
@@ -46,8 +46,7 @@ class CacheOfRanks : public testing::Test {
     ranks_.reset();
     arena_ = std::make_unique<HostArena>(host_blocks, Bytes{share_bytes * count});
     const PoolMemory pool{.slots = device_blocks, .host = arena_.get()};
-    ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, TransferSchedulerConfig{}, clock_,
-                   waker_);
+    ranks_.emplace(Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, TransferSchedulerConfig{}, clock_, waker_);
     const CacheParts parts{ranks_->transfers(), {{arena_.get()}}, clock_, nullptr, &ranks_->devices()};
     cache_ = std::make_unique<Cache>(config, parts);
   }
@@ -60,10 +59,7 @@ class CacheOfRanks : public testing::Test {
   }
 
   Result<void> acquire(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     Result<Lease> lease = cache_->acquire(wanted);
     if (!lease) return lease.error();
@@ -130,7 +126,7 @@ class CacheOfRanks : public testing::Test {
   ManualClock clock_;
   NullWaker waker_;
   std::unique_ptr<HostArena> arena_;
-  std::optional<test::Ranks> ranks_;
+  std::optional<Ranks> ranks_;
   std::unique_ptr<Cache> cache_;
   std::map<std::uint64_t, Lease> leases_;
   std::map<std::uint64_t, std::vector<BlockKey>> keys_;
@@ -273,9 +269,7 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
 
 CacheSystemOptions two_ranks() {
   CacheSystemOptions options;
-  options.pools[0].block_bytes = KiB * 8;
-  options.pools[0].device_blocks = 4;
-  options.pools[0].host_blocks = 16;
+  options.pools = {{.block_bytes = KiB * 8, .device_blocks = 4, .host_blocks = 16}};
   options.ranks.resize(2);
   return options;
 }
@@ -325,11 +319,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   };
   const std::vector<BlockKey> keys = keys_of({1, 2});
   const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& wanted) {
-    AcquireRequest request;
-    request.id = RequestId{id};
-    request.keys = wanted;
-    request.units = HashUnits{static_cast<std::uint32_t>(wanted.size())};
-    Lease lease = stack.cache().acquire(request).value();
+    Lease lease = stack.cache().acquire(request_for(id, wanted)).value();
     stack.cache().drain();
     return lease;
   };
@@ -374,7 +364,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
     }
     ++looked;
   });
-  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{test::patience_ms};
+  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{patience_ms};
   while (looked < 3 && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
   EXPECT_EQ(looked, 3U);
   EXPECT_EQ(wrong, 0U);
@@ -387,7 +377,7 @@ std::ptrdiff_t entries_in(const char* directory) {
 
 /// Threads that were joined leave the list a moment later.
 void await_threads(std::ptrdiff_t wanted) {
-  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{test::patience_ms};
+  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::milliseconds{patience_ms};
   while (entries_in("/proc/self/task") != wanted && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
   EXPECT_EQ(entries_in("/proc/self/task"), wanted);
 }
@@ -436,4 +426,4 @@ TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_not
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

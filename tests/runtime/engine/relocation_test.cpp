@@ -3,6 +3,7 @@
 #include "terrace/offload_cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
 #include <gtest/gtest.h>
@@ -112,11 +113,7 @@ class Relocation : public testing::Test {
   }
   Lease acquire(std::uint32_t name) {
     keys_ = test::keys_of(std::vector<std::uint32_t>(tokens, name));
-    AcquireRequest wanted;
-    wanted.id = RequestId{++requests_};
-    wanted.keys = keys_;
-    wanted.units = tokens;
-    return cache().acquire(wanted).value();
+    return cache().acquire(test::request_for(++requests_, keys_)).value();
   }
   /// Serves a sequence. Computes on the host, and compares all hits on all ranks. Returns how many came from storage.
   std::size_t serve(std::uint32_t name) {

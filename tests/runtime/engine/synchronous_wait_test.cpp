@@ -3,6 +3,7 @@
 #include "terrace/system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 
 #include <gtest/gtest.h>
 
@@ -24,16 +25,11 @@ class SynchronousWait : public testing::Test {
   [[nodiscard]] static CacheSystemOptions options(const DeviceOptions& gpu = {}) {
     CacheSystemOptions options;
     options.ranks[0].device = gpu;
-    options.pools[0].device_blocks = 4;
-    options.pools[0].host_blocks = 8;
-    options.pools[0].block_bytes = KiB * 8;
+    options.pools = {{.block_bytes = KiB * 8, .device_blocks = 4, .host_blocks = 8}};
     return options;
   }
   static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   }

@@ -1,5 +1,6 @@
 #include "tests/runtime/offload/offload_world.hpp"
 #include "tests/seed.hpp"
+#include "tests/simulation/run_worlds.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,37 +20,8 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
     test::OffloadWorld world{seed, test::random_offload_options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
-    for (int i = 0; i < steps; ++i) {
-      world.step();
-      world.check();
-    }
-    world.wind_down();
-    const test::OffloadWorld::Seen& seen = world.seen();
-    total.loaded += seen.loaded;
-    total.loaded_alone += seen.loaded_alone;
-    total.from_storage += seen.from_storage;
-    total.stored += seen.stored;
-    total.late += seen.late;
-    total.cancelled += seen.cancelled;
-    total.missed += seen.missed;
-    total.full += seen.full;
-    total.orphans += seen.orphans;
-    total.in_memory += seen.in_memory;
-    total.layers += seen.layers;
-    total.unconfirmed += seen.unconfirmed;
-    total.crashes += seen.crashes;
-    total.durable += seen.durable;
-    total.hits_compared += seen.hits_compared;
-    total.joined += seen.joined;
-    total.refused += seen.refused;
-    total.storage_errors += seen.storage_errors;
-    total.awaited_loads += seen.awaited_loads;
-    total.awaited_stores += seen.awaited_stores;
-    total.not_ready += seen.not_ready;
-    total.brought += seen.brought;
-    total.reserved += seen.reserved;
-    total.given_back += seen.given_back;
-    total.pinned_slots += seen.pinned_slots;
+    test::run_world(world, steps);
+    test::add_counts(total, world.seen());
   }
   std::printf(
       "loaded %lu (alone %lu, storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, "
@@ -86,16 +58,9 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
 }
 
 TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    std::uint64_t digests[2] = {};
-    for (std::uint64_t& digest : digests) {
-      test::OffloadWorld world{seed, test::random_offload_options(seed)};
-      for (int i = 0; i < steps; ++i) world.step();
-      world.wind_down();
-      digest = world.digest();
-    }
-    EXPECT_EQ(digests[0], digests[1]);
-  }
+  test::expect_same_ends(5, steps, [](std::uint64_t seed) {
+    return test::OffloadWorld{seed, test::random_offload_options(seed)};
+  });
 }
 
 TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
@@ -107,25 +72,9 @@ TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
     test::OffloadWorld world{seed, test::shared_offload_options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
-    for (int i = 0; i < 2 * steps; ++i) {
-      world.step();
-      world.check();
-    }
-    world.wind_down();
-    total.loaded += world.seen().loaded;
-    total.from_shared += world.seen().from_shared;
-    total.found_shared += world.seen().found_shared;
-    total.looking += world.seen().looking;
-    const SharedTotals its = world.shared_totals();
-    shared.look_ups_late += its.look_ups_late;
-    shared.look_ups_joined += its.look_ups_joined;
-    shared.look_ups_skipped += its.look_ups_skipped;
-    shared.read_gone += its.read_gone;
-    shared.read_corrupt += its.read_corrupt;
-    shared.read_late += its.read_late;
-    shared.read_failed += its.read_failed;
-    shared.present += its.present;
-    shared.written += its.written;
+    test::run_world(world, 2 * steps);
+    test::add_counts(total, world.seen());
+    test::add_counts(shared, world.shared_totals());
   }
   std::printf("loaded %lu (shared %lu), found %lu, looking %lu; look-ups: late %lu, joined %lu, skipped %lu; reads: gone %lu, "
               "corrupt %lu, "
@@ -148,16 +97,9 @@ TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
 }
 
 TEST(OffloadSimulation, ends_in_the_same_state_for_the_same_seed_with_a_shared_store) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    std::uint64_t digests[2];
-    for (std::uint64_t& digest : digests) {
-      test::OffloadWorld world{seed, test::shared_offload_options(seed)};
-      for (int i = 0; i < steps; ++i) world.step();
-      world.wind_down();
-      digest = world.digest();
-    }
-    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
-  }
+  test::expect_same_ends(10, steps, [](std::uint64_t seed) {
+    return test::OffloadWorld{seed, test::shared_offload_options(seed)};
+  });
 }
 
 }  // namespace

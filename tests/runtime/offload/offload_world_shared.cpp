@@ -1,6 +1,7 @@
 #include "base/check.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
 #include "tests/runtime/offload/offload_world.hpp"
+#include "tests/simulation/run_worlds.hpp"
 
 #include <algorithm>
 #include <array>
@@ -86,15 +87,7 @@ OffloadFound OffloadWorld::find(const std::vector<Name>& names, std::uint32_t le
 
 SharedTotals OffloadWorld::shared_totals() const {
   SharedTotals all = cache_->shared_totals();
-  all.look_ups_late += shared_before_.look_ups_late;
-  all.look_ups_joined += shared_before_.look_ups_joined;
-  all.look_ups_skipped += shared_before_.look_ups_skipped;
-  all.read_gone += shared_before_.read_gone;
-  all.read_corrupt += shared_before_.read_corrupt;
-  all.read_late += shared_before_.read_late;
-  all.read_failed += shared_before_.read_failed;
-  all.present += shared_before_.present;
-  all.written += shared_before_.written;
+  add_counts(all, shared_before_);
   return all;
 }
 

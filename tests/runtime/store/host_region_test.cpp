@@ -23,11 +23,8 @@
 #include <system_error>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::Child;
-using test::TemporaryDirectory;
 
 std::byte* address(std::uintptr_t number) { return reinterpret_cast<std::byte*>(number); }
 
@@ -342,4 +339,4 @@ TEST(SharedRegion, refuses_impossible_layouts_and_names) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

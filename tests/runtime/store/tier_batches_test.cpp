@@ -12,13 +12,10 @@
 #include <optional>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::block_size;
-using test::GatedStore;
-using test::key_of;
 
 class CountingWaker final : public Waker {
  public:
@@ -55,7 +52,7 @@ class TierBatchesTest : public ::testing::Test {
   Result<void> put(std::uint64_t id, std::span<const BlockKey> names, std::span<const std::uint32_t> at,
                    TimePoint deadline = never, std::span<const BlockKey> parents = {}) {
     for (std::size_t i = 0; i < std::min(names.size(), at.size()); ++i) {
-      if (at[i] < rows_max) test::fill(memory.rows().row(at[i]), names[i]);
+      if (at[i] < rows_max) fill(memory.rows().row(at[i]), names[i]);
     }
     return batches->submit_put({BatchId{id}, names, region, at, parents, deadline});
   }
@@ -523,4 +520,4 @@ TEST_F(TierBatchesTest, count_a_block_once_that_several_puts_store) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -7,6 +7,7 @@
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/simulated/simulated_io.hpp"
 
 #include <gtest/gtest.h>
@@ -62,11 +63,7 @@ class CacheSystemClose : public testing::Test {
   [[nodiscard]] bool freed(Duration wait = {}) const { return freed_.wait_for(wait) == std::future_status::ready; }
 
   static Lease acquire(Cache& cache, const std::vector<BlockKey>& keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{1};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return cache.acquire(wanted).value();
+    return cache.acquire(request_for(1, keys)).value();
   }
   static void serve(Cache& cache, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(cache, keys);
@@ -142,8 +139,7 @@ class CacheSystemIo : public testing::Test {
 
   CacheSystemOptions options(IoChoice io) const {
     CacheSystemOptions options;
-    options.pools[0].device_blocks = 8;
-    options.pools[0].host_blocks = 8;
+    options.pools = {{.device_blocks = 8, .host_blocks = 8}};
     options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB, .io = io};
     return options;
   }
@@ -395,8 +391,7 @@ TEST(CacheSystemLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_di
   Collected sink;
   {
     CacheSystemOptions options;
-    options.pools[0].device_blocks = 8;
-    options.pools[0].host_blocks = 8;
+    options.pools = {{.device_blocks = 8, .host_blocks = 8}};
     options.storage = FileStorage{.directories = {name + "/store"}, .capacity = MiB, .io = IoChoice::threads};
     { const CacheSystem silent{options}; }
     options.log = {.sink = &sink, .least = LogLevel::info};

@@ -18,10 +18,8 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
 
 /// The messages may be read after the system has ended.
 struct Messages final : LogSink {
@@ -51,14 +49,14 @@ void serve(CacheSystem& system, std::uint64_t requests) {
 }
 
 TEST(TraceFile, has_the_whole_run_for_a_viewer) {
-  const test::TemporaryDirectory directory;
+  const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "trace.json";
   Messages messages;
   {
     CacheSystem system{options_with(file, messages)};
     serve(system, 5);
   }
-  const boost::json::value trace = boost::json::parse(test::read_file(file));
+  const boost::json::value trace = boost::json::parse(read_file(file));
   int acquires = 0;
   int holds = 0;
   int swaps = 0;
@@ -73,17 +71,17 @@ TEST(TraceFile, has_the_whole_run_for_a_viewer) {
 }
 
 TEST(TraceFile, that_has_ended_is_whole_and_takes_nothing_more) {
-  const test::TemporaryDirectory directory;
+  const TemporaryDirectory directory;
   const std::filesystem::path file = directory.path() / "trace.json";
   Messages messages;
   CacheSystem system{options_with(file, messages)};
   serve(system, 5);
   ASSERT_TRUE(system.end_trace().has_value());
-  const std::string text = test::read_file(file);
+  const std::string text = read_file(file);
   EXPECT_NO_THROW((void)boost::json::parse(text));
   ASSERT_NO_FATAL_FAILURE(serve(system, 1));
   EXPECT_TRUE(system.end_trace().has_value());
-  EXPECT_EQ(test::read_file(file), text);
+  EXPECT_EQ(read_file(file), text);
 }
 
 TEST(TraceFile, that_cannot_be_made_is_refused_with_its_name) {
@@ -97,7 +95,7 @@ TEST(TraceFile, that_cannot_be_made_is_refused_with_its_name) {
 }
 
 TEST(TraceFile, that_is_a_pipe_is_refused_and_not_waited_for) {
-  const test::TemporaryDirectory directory;
+  const TemporaryDirectory directory;
   const std::string pipe = (directory.path() / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   Messages messages;
@@ -121,4 +119,4 @@ TEST(TraceFile, on_a_full_disk_ends_and_the_cache_goes_on) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -3,6 +3,7 @@
 #include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,10 +22,7 @@ class SlotReserveTest : public testing::Test {
   static CacheSystemOptions options() {
     CacheSystemOptions options;
     options.ranks[0].device = InstantGpu{};
-    options.pools[0].block_bytes = Bytes{64};
-    options.pools[0].device_blocks = 2;
-    options.pools[0].device_blocks_max = options.pools[0].device_blocks + Blocks{reserved};
-    options.pools[0].host_blocks = 2;
+    options.pools = {{.block_bytes = Bytes{64}, .device_blocks = 2, .device_blocks_max = Blocks{2} + Blocks{reserved}, .host_blocks = 2}};
     options.inclusion = InclusionPolicy::exclusive;
     options.policy = lru_policy;
     return options;
@@ -32,10 +30,7 @@ class SlotReserveTest : public testing::Test {
 
   /// Acquires with slots of the reserve, which then frees slots again.
   Lease acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = test::request_for(id, keys);
     reserve_.give();
     Lease lease = cache_.acquire(wanted).value();
     EXPECT_TRUE(cache_.wait(lease).has_value());

@@ -1,5 +1,5 @@
-#include "tools/replay/engine/content.hpp"
 #include "tools/replay/engine/verifier.hpp"
+#include "tools/replay/engine/content.hpp"
 #include "tools/replay/report/verdict.hpp"
 
 #include <gtest/gtest.h>
@@ -220,7 +220,8 @@ TEST(Verdict, of_a_fault_that_could_not_be_planted_is_3) {
   EXPECT_EQ(judge(injecting(Fault::flip), good()).status, ExitStatus::run_failed);
 }
 
-BlockKey key_of(std::uint8_t seed) {
+/// A key whose bytes differ.
+BlockKey mixed_key(std::uint8_t seed) {
   BlockKey key;
   for (std::size_t i = 0; i < key.bytes.size(); ++i) key.bytes[i] = static_cast<std::byte>(seed * 31 + i * 7);
   return key;
@@ -237,39 +238,39 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ContentOfSize, testing::Values(1, 7, 8, 63, 255,
 
 TEST_P(ContentOfSize, agrees_with_itself_and_ends_where_the_block_ends) {
   std::vector<std::byte> block(GetParam() + 16, std::byte{0xAA});
-  fill_content(std::span{block}.first(GetParam()), key_of(1));
-  EXPECT_EQ(first_difference(std::span{block}.first(GetParam()), key_of(1)), std::nullopt);
+  fill_content(std::span{block}.first(GetParam()), mixed_key(1));
+  EXPECT_EQ(first_difference(std::span{block}.first(GetParam()), mixed_key(1)), std::nullopt);
   for (std::size_t i = GetParam(); i < block.size(); ++i) EXPECT_EQ(block[i], std::byte{0xAA});
 }
 
 TEST_P(ContentOfSize, finds_the_first_byte_that_differs) {
-  const std::vector<std::byte> good = content(key_of(2), GetParam());
+  const std::vector<std::byte> good = content(mixed_key(2), GetParam());
   for (const std::size_t at : {std::size_t{0}, GetParam() / 2, GetParam() - 1}) {
     std::vector<std::byte> bad = good;
     bad[at] ^= std::byte{1};
     bad.back() ^= std::byte{2};
-    EXPECT_EQ(first_difference(bad, key_of(2)), at);
+    EXPECT_EQ(first_difference(bad, mixed_key(2)), at);
   }
 }
 
 TEST_P(ContentOfSize, comes_to_the_same_in_parts) {
   std::vector<std::byte> block(GetParam());
   const std::size_t middle = GetParam() / 2 / 8 * 8;
-  fill_content(std::span{block}.subspan(middle), key_of(5), middle);
-  fill_content(std::span{block}.first(middle), key_of(5), 0);
-  EXPECT_EQ(block, content(key_of(5), GetParam()));
+  fill_content(std::span{block}.subspan(middle), mixed_key(5), middle);
+  fill_content(std::span{block}.first(middle), mixed_key(5), 0);
+  EXPECT_EQ(block, content(mixed_key(5), GetParam()));
 }
 
 TEST(Content, differs_from_key_to_key_in_nearly_every_word) {
-  const std::vector<std::byte> one = content(key_of(1), 4096);
-  const std::vector<std::byte> other = content(key_of(2), 4096);
+  const std::vector<std::byte> one = content(mixed_key(1), 4096);
+  const std::vector<std::byte> other = content(mixed_key(2), 4096);
   int same = 0;
   for (std::size_t at = 0; at < 4096; at += 8) same += std::memcmp(&one[at], &other[at], 8) == 0;
   EXPECT_LE(same, 1);
 }
 
 TEST(Content, differs_from_place_to_place) {
-  const std::vector<std::byte> block = content(key_of(3), 65'536);
+  const std::vector<std::byte> block = content(mixed_key(3), 65'536);
   std::set<std::uint64_t> words;
   for (std::size_t at = 0; at < block.size(); at += 8) {
     std::uint64_t word = 0;
@@ -280,8 +281,8 @@ TEST(Content, differs_from_place_to_place) {
 }
 
 TEST(Content, of_zeros_or_poison_is_no_content) {
-  EXPECT_EQ(first_difference(std::vector(4096, std::byte{0}), key_of(4)), 0);
-  EXPECT_EQ(first_difference(std::vector(4096, std::byte{0xDB}), key_of(4)), 0);
+  EXPECT_EQ(first_difference(std::vector(4096, std::byte{0}), mixed_key(4)), 0);
+  EXPECT_EQ(first_difference(std::vector(4096, std::byte{0xDB}), mixed_key(4)), 0);
 }
 
 }  // namespace

@@ -95,8 +95,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_block_was_given_u
     move_a_part(swap_out, SimulatedDevice::Part::swap_out);
   }
   device->stuck(swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   use(4, keys_of({11, 12, 13, 14}));
   settle();
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
@@ -123,8 +122,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_cache_was_cleared
     move_a_part(swap_out, SimulatedDevice::Part::swap_out);
   }
   device->stuck(swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   use(3, keys_of({11, 12, 13}));
   settle();
   EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).total(), 0U);
@@ -150,8 +148,7 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
   }
   EXPECT_FALSE(ready(2)) << "three of its slots are still to be read";
   device->stuck(swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   use(2, keys_of({7, 8, 9, 10}));
   settle();
   // It comes back: storage has the content that it computed.
@@ -227,8 +224,7 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
   EXPECT_EQ(store->stat().blocks, 2U);
   for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key))) << "stored before it was there";
   device->stuck(swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   use(3, keys);
 }
 
@@ -256,8 +252,7 @@ TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
   EXPECT_FALSE(store->contains(keys[0])) << "of bytes that had not arrived";
   EXPECT_FALSE(store->contains(keys[1]));
   device->stuck(swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   use(3, keys);
   settle();
   // Now the blocks have arrived.
@@ -295,8 +290,7 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
     EXPECT_TRUE(holds(arena->block(slot), content_of(key)));
   }
   device->stuck(swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(hits(4), 2U);
   use(4, keys);
   ASSERT_TRUE(ready(10));

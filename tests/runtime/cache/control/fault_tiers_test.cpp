@@ -240,8 +240,7 @@ TEST_F(NoRoomBelow, loses_what_leaves_the_device_and_every_later_look_up_says_so
   EXPECT_EQ(cache->moved().swap_out.blocks, 2U) << "the pinned ones alone ever left for the host";
   // The next request for it is a miss and computes it. The pinned blocks have not changed.
   ASSERT_TRUE(acquire(5, lost).has_value());
-  settle();
-  ASSERT_TRUE(ready(5));
+  ASSERT_TRUE(ready_when_settled(5));
   EXPECT_EQ(stats(5).miss, 2U);
   use(5, lost);
   settle();
@@ -265,8 +264,7 @@ TEST_F(NoRoomBelow, is_found_out_while_a_block_waits_for_it) {
   }
   ASSERT_TRUE(cache->pin(keys_of({1})).has_value());
   device->stuck(Direction::swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   ASSERT_TRUE(ready(4));
   use(3, keys_of({1}));
   use(4, keys_of({11, 12}));

@@ -10,15 +10,13 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
 
 class ManagerOrders : public testing::Test {
  protected:
   static ManagerConfig config() {
-    ManagerConfig made = test::with_storage(test::sizes(8), WritePolicy::write_through);
+    ManagerConfig made = with_storage(sizes(8), WritePolicy::write_through);
     made.pools[0].staging_blocks = 8;
     return made;
   }
@@ -47,14 +45,14 @@ class ManagerOrders : public testing::Test {
 };
 
 TEST_F(ManagerOrders, of_a_commit_are_there_when_the_call_returns) {
-  ASSERT_TRUE(manager.requests().acquire(test::request_for(1, keys)).has_value());
+  ASSERT_TRUE(manager.requests().acquire(request_for(1, keys)).has_value());
   const std::vector<Transfer> transfers = commit(keys);
   ASSERT_EQ(transfers.size(), 1U) << "nobody may call again for a while";
   EXPECT_EQ(block_count(transfers[0].runs), 4U);
 }
 
 TEST_F(ManagerOrders, hand_a_block_to_storage_after_its_parent_whatever_arrives_first) {
-  ASSERT_TRUE(manager.requests().acquire(test::request_for(1, keys)).has_value());
+  ASSERT_TRUE(manager.requests().acquire(request_for(1, keys)).has_value());
   const std::vector<Transfer> parents = commit({keys.begin(), keys.begin() + 2});
   const std::vector<Transfer> children = commit(keys);
   ASSERT_EQ(parents.size(), 1U);
@@ -66,4 +64,4 @@ TEST_F(ManagerOrders, hand_a_block_to_storage_after_its_parent_whatever_arrives_
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

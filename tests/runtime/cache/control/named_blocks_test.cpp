@@ -101,8 +101,7 @@ TEST_F(NamedBlocks, that_a_transfer_reads_or_fills_are_in_use) {
   for (std::uint32_t slot = 0; slot < 4; ++slot) all.push_back(SlotId{slot});
   EXPECT_GE(cache->evict(all).value().in_use.size(), 2U);
   device->stuck(Direction::swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(hits(3), 2U);
   use(3, keys);
 }

@@ -77,8 +77,7 @@ TEST_F(PrefetchTest, needs_no_slot_of_a_device_that_is_full) {
   const auto keys = prompt(1, 4);
   store_only(1, keys);
   ASSERT_TRUE(acquire(2, prompt(100, 8)).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   ASSERT_TRUE(prefetch(keys).has_value());
   settle();
   EXPECT_EQ(in_host(keys), 4U);
@@ -165,8 +164,7 @@ TEST_F(PrefetchTest, asks_the_shared_store_and_brings_its_blocks) {
   EXPECT_EQ(in_host(keys), 4U);
   EXPECT_EQ(prefetches().from_shared, 4U);
   ASSERT_TRUE(acquire(2, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::device], 2U);
   EXPECT_EQ(stats(2).found[Source::host], 4U);
   EXPECT_FALSE(stats(2).looked);
@@ -193,8 +191,7 @@ TEST_F(PrefetchTest, that_asks_is_joined_by_a_request_which_does_not_ask_again) 
   EXPECT_EQ(state(1), RequestState::waiting);
   cache->end_step();
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::host], 6U);
   EXPECT_EQ(store_of_others.probed, 1U);
   EXPECT_EQ(prefetches().joined, 1U);
@@ -211,8 +208,7 @@ TEST_F(PrefetchTest, that_fails_costs_its_request_one_try) {
   ASSERT_TRUE(acquire(1, keys).has_value());
   cache->end_step();
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::host], 3U);
   EXPECT_EQ(stats(1).miss, 3U) << "blocks after the damaged one are of no use";
   EXPECT_EQ(store_of_others.probed, 1U);
@@ -282,8 +278,7 @@ TEST_F(PrefetchTest, can_be_cancelled_and_its_request_loads_by_itself) {
   EXPECT_EQ(state(2), RequestState::waiting) << "for reads of its own";
   EXPECT_EQ(cache->manager().device_ledger().filling, 6U);
   cache->resume_transfers();
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::storage], 6U);
   use(2, keys);
 }
@@ -312,8 +307,7 @@ TEST_F(PrefetchTest, that_asks_and_is_cancelled_lets_its_request_read_at_once) {
   ASSERT_TRUE(cache->cancel_prefetch(id).has_value());
   EXPECT_EQ(cache->work_left().reads, 4U) << "it does not wait for the next poll";
   store_of_others.answers = true;
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
 }
 
 TEST_F(PrefetchTest, is_left_by_a_request_that_ends_or_runs_out_of_time) {
@@ -375,8 +369,7 @@ TEST_F(PrefetchTest, breaks_no_promise_of_slots) {
   poll();
   EXPECT_FALSE(cache->prefetching(id)) << "it would pin these blocks";
   EXPECT_EQ(prefetches().cancelled, 1U);
-  settle();
-  EXPECT_TRUE(ready(4));
+  EXPECT_TRUE(ready_when_settled(4));
 }
 
 TEST_F(PrefetchTest, is_refused_without_a_host_tier_keys_or_sources) {

@@ -5,13 +5,10 @@
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-
-class RequestLife : public test::CacheFixture {};
+class RequestLife : public CacheFixture {};
 
 TEST_F(RequestLife, finds_what_an_earlier_request_committed) {
   make(sizes(8));
@@ -204,7 +201,7 @@ TEST_F(RequestLife, evicts_the_tail_of_a_sequence_first) {
 }
 
 TEST_F(RequestLife, calls_for_an_unknown_or_unready_request_say_so) {
-  make(test::with_storage(sizes(4, 4), WritePolicy::none));
+  make(with_storage(sizes(4, 4), WritePolicy::none));
   CacheManager manager{sizes(4)};
   EXPECT_EQ(manager.requests().extend(RequestId{1}, 1).error(), Errc::unknown_request);
   EXPECT_EQ(manager.requests().commit(RequestId{1}, {}, Fence{}).error(), Errc::unknown_request);
@@ -259,8 +256,7 @@ TEST_F(RequestLife, finds_its_hits_again_after_a_failed_load_without_the_keys_of
     device->fail_next(Direction::swap_in);
     leases[4] = cache->acquire(wanted).value();
     std::ranges::fill(keys, BlockKey{});
-    settle();
-    ASSERT_TRUE(ready(4));
+    ASSERT_TRUE(ready_when_settled(4));
     EXPECT_EQ(cache->manager().stats().replans, drop_last_hit ? 2U : 1U);
     EXPECT_EQ(stats(4).found[Source::host], drop_last_hit ? 3U : 4U);
     release(4);
@@ -429,10 +425,7 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   config.pools[0].first_slot = 4;
   CacheManager second{config};
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
-  wanted.keys = keys;
-  wanted.units = 3;
+  AcquireRequest wanted = request_for(1, keys);
   for (CacheManager* const rank : {&first, &second}) {
     ASSERT_TRUE(rank->requests().acquire(wanted).has_value());
     EXPECT_EQ(rank->usage(Tier::device).blocks, 3U);
@@ -453,11 +446,11 @@ TEST(RequestEvents, are_taken_all_together_or_for_one_request) {
   CacheManager manager{sizes(2, 2)};
   Requests& requests = manager.requests();
   const auto cached = keys_of({1, 2});
-  ASSERT_EQ(requests.acquire(test::request_for(1, cached)).value(), Acquired::ready);
+  ASSERT_EQ(requests.acquire(request_for(1, cached)).value(), Acquired::ready);
   ASSERT_TRUE(requests.commit(RequestId{1}, cached, Fence{}).has_value());
   ASSERT_TRUE(requests.release(RequestId{1}, Fence{}).has_value());
   for (const std::uint32_t id : {2U, 3U}) {
-    ASSERT_EQ(requests.acquire(test::request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
+    ASSERT_EQ(requests.acquire(request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
   }
   EXPECT_FALSE(requests.has_events());
   manager.administration().clear({});
@@ -479,10 +472,7 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   config.pools[0].first_slot = 8;
   CacheManager rank{config};
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
-  wanted.keys = keys;
-  wanted.units = 3;
+  AcquireRequest wanted = request_for(1, keys);
   ASSERT_TRUE(rank.requests().acquire(wanted).has_value());
   const Ledger before = rank.device_ledger();
   AcquireRequest more = wanted;
@@ -507,4 +497,4 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

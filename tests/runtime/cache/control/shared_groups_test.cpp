@@ -177,8 +177,7 @@ TEST_F(SharedGroups, ask_once_for_all_groups_and_hold_nothing_meanwhile) {
   EXPECT_EQ(cache->manager().device_ledger().held, 0U);
   EXPECT_EQ(cache->manager().device_ledger(PoolId{1}).held, 0U);
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::shared], 10U);
   use(1, keys);
 }
@@ -318,8 +317,7 @@ TEST_F(SharedGroups, use_an_optional_group_if_the_store_has_its_blocks_and_do_wi
   put(0, keys, 0, 6);
   put(1, keys, 0, 4);
   ASSERT_TRUE(acquire(1, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::shared], 6U) << "it has no veto";
   EXPECT_EQ(cache->group_state(leases.at(1), second_group), GroupState::does_not_serve);
   release(1);
@@ -328,8 +326,7 @@ TEST_F(SharedGroups, use_an_optional_group_if_the_store_has_its_blocks_and_do_wi
   put(0, others, 0, 6);
   put(1, others, 0, 6);
   ASSERT_TRUE(acquire(2, others).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(cache->group_state(leases.at(2), second_group), GroupState::serves);
   use(2, others);
 }

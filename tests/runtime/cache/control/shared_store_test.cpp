@@ -34,8 +34,7 @@ class Instance final : public ContentFixture {
   /// A request for the keys. Returns what it found where.
   RequestStats request(std::uint64_t id, const std::vector<BlockKey>& keys) {
     EXPECT_TRUE(acquire(id, keys).has_value());
-    settle();
-    EXPECT_TRUE(ready(id));
+    EXPECT_TRUE(ready_when_settled(id));
     const RequestStats found = stats(id);
     use(id, keys);
     settle();
@@ -162,8 +161,7 @@ TEST_F(SharedStoreTest, is_asked_when_blocks_are_missing_and_the_request_holds_n
   ASSERT_EQ(store_of_others.probes.size(), 1U);
   EXPECT_EQ(store_of_others.probes[0].keys, keys);
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::shared], 4U);
   EXPECT_EQ(table(1).size(), 5U);
   (void)compare(1, keys, 4);
@@ -186,8 +184,7 @@ TEST_F(SharedStoreTest, is_asked_only_for_blocks_after_the_local_hits) {
   EXPECT_EQ(store_of_others.probes[0].keys, (std::vector<BlockKey>{keys[2], keys[3]}));
   EXPECT_EQ(cache->usage(Tier::device).evictable, 0U) << "its local hits are pinned";
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::device], 2U);
   EXPECT_EQ(stats(3).found[Source::shared], 2U);
 }
@@ -216,8 +213,7 @@ TEST_F(SharedStoreTest, is_not_asked_for_what_it_just_did_not_have) {
   make_shared(with_shared(sizes(16)));
   const auto keys = keys_of({1, 2});
   ASSERT_TRUE(acquire(1, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).miss, 2U);
   EXPECT_TRUE(stats(1).looked);
   ASSERT_TRUE(acquire(2, keys).has_value());
@@ -288,8 +284,7 @@ TEST_F(SharedStoreTest, that_has_lost_a_block_costs_a_hit_and_never_the_request)
     store_of_others.read_errors[keys[2]] = error;
     const std::size_t probed = store_of_others.probed;
     ASSERT_TRUE(acquire(first, keys).has_value());
-    settle();
-    ASSERT_TRUE(ready(first));
+    ASSERT_TRUE(ready_when_settled(first));
     EXPECT_EQ(stats(first).found[Source::shared], 2U) << "up to the gap";
     EXPECT_EQ(stats(first).miss, 2U);
     EXPECT_EQ(store_of_others.probed, probed + 1) << "it does not try again";
@@ -319,8 +314,7 @@ TEST_F(SharedStoreTest, whose_block_is_late_is_not_waited_for) {
   store_of_others.answer_read();
   store_of_others.keeps_cancelled = true;
   clock.advance(100ms);
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found.sum(), 1U) << "what had arrived";
   EXPECT_EQ(stats(1).miss, 3U);
   EXPECT_EQ(store_of_others.cancelled.size(), 3U) << "so that their slots are free soon";
@@ -479,8 +473,7 @@ TEST_F(SharedStoreTest, serves_all_but_the_last_hit_where_a_request_wants_that) 
   AcquireRequest wanted = request(1, keys);
   wanted.drop_last_hit = true;
   leases[1] = cache->acquire(wanted).value();
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::shared], 3U);
   EXPECT_EQ(stats(1).miss, 1U);
 }
@@ -496,8 +489,7 @@ TEST_F(SharedStoreTest, fills_the_device_while_requests_wait_for_its_slots) {
   EXPECT_EQ(state(2), RequestState::waiting) << "the old blocks have not left";
   cache->manager().check_invariants();
   device->stuck(Direction::swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::shared], 4U);
 }
 

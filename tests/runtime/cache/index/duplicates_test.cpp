@@ -8,12 +8,8 @@
 #include <optional>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
 // ---- the list
 
@@ -70,7 +66,7 @@ TEST_F(DuplicatesTest, can_leave_from_anywhere_and_come_back) {
 
 // ---- the tiers. Device and host have four slots each, if not said otherwise.
 
-class LazyExclusive : public test::CacheFixture {
+class LazyExclusive : public CacheFixture {
  protected:
   void make_tiers(std::uint32_t host_blocks = 4) { make(sizes(4, host_blocks, InclusionPolicy::lazy_exclusive)); }
   [[nodiscard]] const Residency& residency() const { return cache->manager().residency(); }
@@ -186,8 +182,7 @@ TEST_F(LazyExclusive, a_copy_that_is_being_loaded_stays) {
   EXPECT_EQ(in_host(keys_of({1, 2})), 2U) << "they are read";
   EXPECT_FALSE(residency().duplicate().has_value());
   device->stuck(Direction::swap_in, false);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 2U);
   EXPECT_TRUE(residency().duplicate().has_value());
 }
@@ -321,4 +316,4 @@ TEST_F(LazyExclusive, a_host_that_is_made_smaller_gives_them_up_first) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -7,13 +7,10 @@
 #include <chrono>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
 class MissReasonsTest : public ::testing::Test {
  protected:
@@ -117,7 +114,7 @@ TEST_F(MissReasonsTest, follow_a_smaller_share_of_a_larger_cache) {
 // ---- with a cache ------------------------------------------------------------------------------------------------------------
 
 /// One key in four is followed. So each test asks for many prompts of one block, and looks at the shares.
-class CacheMisses : public test::CacheFixture {
+class CacheMisses : public CacheFixture {
  protected:
   static constexpr std::uint32_t prompts = 800;
   void make_with(const ManagerConfig& config) {
@@ -176,4 +173,4 @@ TEST_F(CacheMisses, are_not_counted_before_somebody_asks) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

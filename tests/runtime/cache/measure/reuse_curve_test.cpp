@@ -1,8 +1,8 @@
 // The curve of hit rates that a cache measures of itself: its stack, its samples, and what it forgets.
 
+#include "runtime/cache/measure/reuse_curve.hpp"
 #include "runtime/cache/measure/lru_stack.hpp"
 #include "runtime/cache/measure/path_sample.hpp"
-#include "runtime/cache/measure/reuse_curve.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tests/seed.hpp"
@@ -19,11 +19,8 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
-using test::sizes;
 
 /// Places are numbered anew many times: there are 3000 uses of few items.
 TEST(LruStack, keeps_positions_when_its_places_are_used_up) {
@@ -39,7 +36,7 @@ TEST(LruStack, keeps_positions_when_its_places_are_used_up) {
 
 /// The same as a list of items, of which each use moves one to the front.
 TEST(LruStack, counts_weights_and_drops_the_last_like_a_list) {
-  const std::uint64_t seed = test::seed_from_env_or(1);
+  const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   boost::random::mt19937_64 random{seed};
   const auto draw = [&](std::uint32_t end) { return boost::random::uniform_int_distribution<std::uint32_t>{0, end - 1}(random); };
@@ -189,7 +186,7 @@ TEST_F(ReuseCurveTest, forgets_the_longest_unused_and_says_up_to_which_size_it_i
 
 // ---- how long sampled blocks stay cached. Durations are numbers of requests
 
-class ResidencySampleTest : public test::CacheFixture {};
+class ResidencySampleTest : public CacheFixture {};
 
 TEST_F(ResidencySampleTest, tells_lifetime_idle_time_and_gaps) {
   make(sizes(2));
@@ -304,4 +301,4 @@ TEST(ResidencySampleMemory, is_bounded_and_says_what_it_overlooked) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

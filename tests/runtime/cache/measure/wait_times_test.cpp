@@ -3,12 +3,8 @@
 #include "runtime/cache/measure/wait_times.hpp"
 #include "tests/runtime/fixture.hpp"
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
 std::uint64_t waits_for_loads(const WaitTotals& totals) {
   std::uint64_t requests = 0;
@@ -16,7 +12,7 @@ std::uint64_t waits_for_loads(const WaitTotals& totals) {
   return requests;
 }
 
-class WaitTimesTest : public test::CacheFixture {
+class WaitTimesTest : public CacheFixture {
  protected:
   void pass(int milliseconds) { clock.advance(std::chrono::milliseconds{milliseconds}); }
 };
@@ -37,8 +33,7 @@ TEST_F(WaitTimesTest, go_by_what_was_waited_for_however_often_they_are_read) {
   ASSERT_TRUE(acquire(2, keys_of({5, 6, 7, 8})).has_value());
   pass(2);
   EXPECT_DOUBLE_EQ(cache->seconds_waited(leases.at(2)), 0.002);
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   pass(50);
   EXPECT_DOUBLE_EQ(cache->seconds_waited(leases.at(2)), 0.002);
   ASSERT_TRUE(commit(2, keys_of({5, 6, 7, 8})).has_value());
@@ -47,8 +42,7 @@ TEST_F(WaitTimesTest, go_by_what_was_waited_for_however_often_they_are_read) {
 
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   pass(3);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 2U);
   release(3);
 
@@ -60,8 +54,7 @@ TEST_F(WaitTimesTest, go_by_what_was_waited_for_however_often_they_are_read) {
     ASSERT_TRUE(acquire(id, keys_of({5, 6})).has_value());
     pass(7);
   }
-  settle();
-  ASSERT_TRUE(ready(6));
+  ASSERT_TRUE(ready_when_settled(6));
   ASSERT_TRUE(ready(7));
   const WaitTotals totals = cache->wait_totals() - before;
   EXPECT_EQ(totals.loads[Source::storage].requests, 2U);
@@ -81,8 +74,7 @@ TEST_F(WaitTimesTest, tell_room_and_host_apart) {
   release(2);
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 3, 4})).has_value());
   pass(3);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   const WaitTotals totals = cache->wait_totals();
   EXPECT_EQ(totals.at_once, 1U);
   EXPECT_EQ(totals.room.requests, 1U);
@@ -165,4 +157,4 @@ TEST(WaitTimes, the_slowest_of_the_last_minute_are_known_and_a_minute_later_forg
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::seconds;
@@ -91,9 +91,7 @@ TEST_F(FlushSchedulerTest, that_are_asked_for_share_what_covers_them) {
   EXPECT_EQ(flushes_.not_covered(), 2U) << "of what was covered nobody knows any more";
 }
 
-using test::keys_of;
-
-class FlushedCache : public test::CacheFixture {
+class FlushedCache : public CacheFixture {
  protected:
   void make_cache(Duration interval) {
     ManagerConfig config;
@@ -150,4 +148,4 @@ TEST_F(FlushedCache, is_pending_while_a_flush_is_under_way) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -14,15 +14,14 @@
 #include <string>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Scope = WriteBackOrder::Scope;
-using test::keys_of;
 
-class Checkpoints : public test::CacheFixture {
+class Checkpoints : public CacheFixture {
  protected:
   void SetUp() override {
     ManagerConfig config;
@@ -161,10 +160,10 @@ TEST_F(Checkpoints, of_what_is_durable_already_write_nothing_and_ask_whether_sto
   EXPECT_EQ(count(progress(id).durable), 6 * block_bytes);
 }
 
-class CheckpointsWithoutStorage : public test::CacheFixture {};
+class CheckpointsWithoutStorage : public CacheFixture {};
 
 TEST_F(CheckpointsWithoutStorage, are_refused) {
-  make(test::sizes(8));
+  make(sizes(8));
   EXPECT_EQ(cache->checkpoint(seconds{1}).error(), Errc::invalid_argument);
 }
 
@@ -195,10 +194,7 @@ class WarmRestart : public testing::Test {
 
   [[nodiscard]] CacheSystemOptions options() const {
     CacheSystemOptions options;
-    options.pools[0].block_bytes = KiB * 8;
-    options.pools[0].device_blocks = 256;
-    options.pools[0].host_blocks = 64;
-    options.pools[0].staging_blocks = 8;
+    options.pools = {{.block_bytes = KiB * 8, .device_blocks = 256, .host_blocks = 64, .staging_blocks = 8}};
     options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB * 8, .io = IoChoice::threads};
     options.write_policy = WritePolicy::none;
     return options;
@@ -209,11 +205,7 @@ class WarmRestart : public testing::Test {
   static void serve(Cache& cache) {
     for (std::uint32_t n = 0; n < prompts; ++n) {
       const auto keys = prompt(n);
-      AcquireRequest request;
-      request.id = RequestId{n + 1};
-      request.keys = keys;
-      request.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-      Result<Lease> lease = cache.acquire(request);
+      Result<Lease> lease = cache.acquire(request_for(n + 1, keys));
       ASSERT_TRUE(lease.has_value());
       while (cache.state(*lease) != RequestState::ready) cache.poll();
       ASSERT_TRUE(cache.commit(*lease, keys, Fence{}).has_value());
@@ -287,4 +279,4 @@ TEST_F(WarmRestart, makes_what_it_writes_durable_by_itself) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

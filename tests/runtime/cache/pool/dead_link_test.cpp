@@ -9,13 +9,11 @@
 #include <chrono>
 #include <cstdint>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::keys_of;
-using test::sizes;
 
 Transfer transfer(std::uint64_t id, Direction direction) {
   Transfer transfer;
@@ -172,7 +170,7 @@ TEST_F(Guard, what_was_ordered_is_what_was_done_and_what_was_not_by_reason) {
   EXPECT_EQ(stats.swap_ins.ordered, 0U);
 }
 
-class DeadLink : public test::CacheFixture {
+class DeadLink : public CacheFixture {
  protected:
   [[nodiscard]] LinkHealth health() const { return cache->link_health(); }
   [[nodiscard]] ManagerStats counts() const { return cache->stats(); }
@@ -207,8 +205,7 @@ TEST_F(DeadLink, hits_below_the_device_are_computed) {
   run(3, keys_of({5}));
   const ManagerStats before = counts();
   ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).miss, 3U);
   EXPECT_EQ((counts() - before).swap_ins.ordered, 0U);
   EXPECT_EQ((counts() - before).turned_down, 3U);
@@ -237,7 +234,7 @@ TEST_F(DeadLink, recovers_by_itself) {
 }
 
 TEST_F(DeadLink, an_ordered_shrink_with_write_back_waits_for_the_next_try_and_drops_nothing) {
-  ManagerConfig config = test::with_storage(sizes(4, 0), WritePolicy::write_back);
+  ManagerConfig config = with_storage(sizes(4, 0), WritePolicy::write_back);
   make(config);
   kill(Direction::swap_out);
   run(next, keys_of({next, next + 1, next + 2, next + 3}));
@@ -283,8 +280,7 @@ TEST_F(DeadLink, a_swap_out_that_does_not_end_is_noticed_and_its_slots_stay_its_
   EXPECT_EQ(cache->manager().residency({}).slots_of(Tier::device).evicting_total(), 2U);
 
   device->stuck(Direction::swap_out, false);
-  settle();
-  EXPECT_TRUE(ready(4));
+  EXPECT_TRUE(ready_when_settled(4));
   EXPECT_TRUE(health().in_use) << health().reason;
   EXPECT_EQ(health().stopped, 1U);
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
@@ -292,7 +288,7 @@ TEST_F(DeadLink, a_swap_out_that_does_not_end_is_noticed_and_its_slots_stay_its_
 }
 
 TEST_F(DeadLink, what_should_be_stored_fails_at_once_and_is_counted) {
-  make(test::with_storage(sizes(4, 0), WritePolicy::write_through));
+  make(with_storage(sizes(4, 0), WritePolicy::write_through));
   device->dead(Direction::swap_out, true);
   for (std::uint32_t i = 0; i < 20 && health().in_use; ++i) run(100 + i, keys_of({100 + i}));
   ASSERT_FALSE(health().in_use);
@@ -303,4 +299,4 @@ TEST_F(DeadLink, what_should_be_stored_fails_at_once_and_is_counted) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -8,15 +8,12 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
-class SharedLoads : public test::CacheFixture {
+class SharedLoads : public CacheFixture {
  protected:
   /// Blocks 1 and 2 are in the host, and other blocks fill the device.
   void make_with_full_device(ManagerConfig config) {
@@ -118,8 +115,7 @@ TEST_F(SharedLoads, go_on_for_a_request_without_a_deadline_though_that_of_their_
   EXPECT_EQ(cache->manager().device_ledger().quarantined, 0U);
   EXPECT_GT(cache->next_deadline(), clock.now() + 10s) << "only the link is looked at again";
   device->stuck(Direction::swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(5));
+  ASSERT_TRUE(ready_when_settled(5));
   EXPECT_EQ(stats(5).found[Source::host], 2U);
   EXPECT_EQ(totals().replans, 0U);
 }
@@ -144,10 +140,10 @@ TEST_F(SharedLoads, end_at_the_latest_deadline_of_those_who_joined) {
   device->stuck(Direction::swap_in, false);
 }
 
-class ReleasedLoads : public test::CacheFixture {};
+class ReleasedLoads : public CacheFixture {};
 
 TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) {
-  ManagerConfig config = test::with_storage(sizes(6), WritePolicy::write_through);
+  ManagerConfig config = with_storage(sizes(6), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that reads have no deadline
   config.pools[0].staging_blocks = 1;
   make(config);
@@ -177,7 +173,7 @@ TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) 
 
 // ---- hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing
 
-class LoadOrRecompute : public test::CacheFixture {
+class LoadOrRecompute : public CacheFixture {
  protected:
   static ManagerConfig with_prefill(ManagerConfig config) {
     config.unit_prefill_seconds = 0.010;
@@ -212,8 +208,7 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
   EXPECT_EQ(stats(3).found[Source::storage], 3U);
   clock.advance(3s);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   release(3);
   run(4, keys_of({5, 6, 7, 8}));
 
@@ -223,8 +218,7 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   EXPECT_EQ(totals().turned_down, 6U);
   EXPECT_EQ(stats(5).found[Source::storage], 0U);
   EXPECT_EQ(stats(5).miss, 3U);
-  settle();
-  ASSERT_TRUE(ready(5));
+  ASSERT_TRUE(ready_when_settled(5));
   // They are computed again and shared as usual, and storage still has them.
   ASSERT_TRUE(commit(5, keys_of({1, 2, 3})).has_value());
   release(5);
@@ -308,8 +302,7 @@ TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
   ASSERT_TRUE(cache->resize(Tier::device, 8).has_value());
   EXPECT_EQ(cache->next_deadline(), clock.now() + 20ms + 2 * 2 * 10ms);
   device->stuck(Direction::swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(5));
+  ASSERT_TRUE(ready_when_settled(5));
   EXPECT_EQ(stats(5).found[Source::storage], 2U);
 }
 
@@ -334,8 +327,7 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     cache->manager().check_invariants();
     release(5);
     cache->resume_transfers();
-    settle();
-    ASSERT_TRUE(ready(4));
+    ASSERT_TRUE(ready_when_settled(4));
     EXPECT_EQ(stats(4).found[Source::storage], 0U);
     EXPECT_EQ(stats(4).miss, 3U);
     // A block that arrived too late is cached if that costs nothing.
@@ -415,4 +407,4 @@ TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -327,8 +327,7 @@ TEST_F(SharedWrites, that_stand_still_delay_no_request) {
     wanted.farthest_source = Source::storage;
     leases[id] = cache->acquire(wanted).value();
     store_of_others.answer_probes();  // but not the writes
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     use(id, keys);
     settle();
   }
@@ -378,8 +377,7 @@ TEST_F(SharedGroupsWrites, pass_over_blocks_of_a_window_that_have_no_copy_any_mo
   // Others take the slots of the first blocks of the window.
   const auto others = prompt_of(100, 4);
   ASSERT_TRUE(acquire(2, others).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   release(2);
   settle();
   std::uint32_t left = 0;

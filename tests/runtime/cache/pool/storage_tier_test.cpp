@@ -8,14 +8,10 @@
 #include <stdexcept>
 #include <string>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class StorageTier : public test::CacheFixture {};
+class StorageTier : public CacheFixture {};
 
 TEST_F(StorageTier, write_policy_none_stores_nothing) {
   make(with_storage(sizes(2, 2), WritePolicy::none));
@@ -111,8 +107,7 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   AcquireRequest wanted = request(4, keys);
   wanted.farthest_source = Source::host;
   leases[4] = cache->acquire(wanted).value();
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).miss, 2U);
   EXPECT_EQ(cache->moved().storage_reads.blocks, 0U);
   ASSERT_TRUE(commit(4, keys).has_value());
@@ -129,8 +124,7 @@ TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there
   wanted.farthest_source = Source::host;
   leases[4] = cache->acquire(wanted).value();
   EXPECT_EQ(stats(4).miss, 2U);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(commit(4, keys)->size(), 2U);  // the blocks that it computed are cached by now
 }
@@ -145,8 +139,7 @@ TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
   EXPECT_FALSE(ready(4));
   EXPECT_EQ(stats(4).joined, 2U);
   EXPECT_EQ(stats(4).found[Source::storage], 2U);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(cache->moved().storage_reads.blocks, 2U);
   EXPECT_EQ(table(3)[0], table(4)[0]);
@@ -220,8 +213,7 @@ TEST_F(StorageTier, a_storage_hit_comes_back_byte_for_byte) {
   run(3, keys_of({7, 8}));
   ASSERT_EQ(cache->match(keys).found[Source::storage], 2U);
   ASSERT_TRUE(acquire(4, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).found[Source::storage], 2U);
   const auto loaded = table(4);
   std::vector<std::byte> first(2);
@@ -242,8 +234,7 @@ TEST_F(StorageTier, a_block_that_does_not_verify_is_a_miss_and_so_is_what_follow
   ASSERT_EQ(cache->match(keys).found[Source::storage], 3U);
   store->raw(keys[1])[7] ^= std::byte{1};
   ASSERT_TRUE(acquire(3, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::storage], 1U);
   EXPECT_EQ(stats(3).miss, 2U);
   EXPECT_EQ(store->stat().corrupt, 1U);
@@ -340,4 +331,4 @@ TEST_F(StorageTier, a_refused_extend_drops_nothing) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -6,14 +6,10 @@
 
 #include <numeric>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class StorageWriterRoom : public test::CacheFixture {
+class StorageWriterRoom : public CacheFixture {
  protected:
   /// `staging` blocks can be on their way at a time. Nothing is written before the next poll().
   void make_with_staging(ManagerConfig config, std::uint32_t staging) {
@@ -82,8 +78,7 @@ TEST_F(StorageWriterRoom, what_finds_no_staging_is_dropped_and_counted) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   ASSERT_TRUE(acquire(3, keys_of({7, 8})).has_value());
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   // The second block needs the first one to be stored too, and there was only one staging slot. The first block found it.
   EXPECT_EQ(totals().store_no_room, 1U);
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
@@ -177,4 +172,4 @@ TEST_F(StorageWriterRoom, a_job_waits_for_its_blocks_but_not_with_slots_of_reque
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

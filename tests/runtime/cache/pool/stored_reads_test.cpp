@@ -1,7 +1,7 @@
 // Reads of stored blocks into the host arena. The test acts as their reader and as the store.
 
-#include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/pool/stored_reads.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
 #include "tests/radix/key_helpers.hpp"
@@ -17,11 +17,10 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::seconds;
-using test::keys_of;
 using Kind = StoredReads::Result::Kind;
 using Overtaken = StoredReads::Overtaken;
 using Reader = StoredReads::Reader;
@@ -330,13 +329,13 @@ TEST_F(StoredReadsTest, name_each_reader_once_whose_deadline_has_passed) {
   EXPECT_TRUE(late.empty());
 }
 
-// ---- reads of storage that are late, or that fail when nothing waits for them any more. There is only the manager; the test acts as
-// link and disk.
+// ---- reads of storage that are late, or that fail when nothing waits for them any more. There is only the manager; the test
+// acts as link and disk.
 
 class LateReads : public testing::Test {
  protected:
   static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
-    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
+    ManagerConfig made = with_storage(sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
     made.pools[0].staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
@@ -400,7 +399,7 @@ class LateReads : public testing::Test {
     carry_out();
   }
   void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_TRUE(manager->requests().acquire(test::request_for(id, keys)).has_value());
+    ASSERT_TRUE(manager->requests().acquire(request_for(id, keys)).has_value());
     carry_out();
   }
   void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -574,4 +573,4 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

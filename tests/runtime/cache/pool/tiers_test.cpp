@@ -12,14 +12,10 @@
 #include <optional>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class Tiers : public test::CacheFixture {
+class Tiers : public CacheFixture {
  protected:
   /// Fills the device with a prefix and evicts it to the host.
   void push_down(std::uint64_t id) {
@@ -54,8 +50,7 @@ TEST_F(Tiers, a_device_slot_is_free_only_when_the_device_has_confirmed_the_copy)
   EXPECT_FALSE(ready(2));
   EXPECT_EQ(free_on_device(), 0U);
   EXPECT_EQ(resident(Tier::device), 2U);
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].id, RequestId{2});
   EXPECT_FALSE(events[0].error);
@@ -86,8 +81,7 @@ TEST_F(Tiers, a_host_hit_is_loaded_before_the_request_is_ready) {
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   EXPECT_FALSE(ready(3));
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, 2U);
 }
@@ -173,8 +167,7 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(stats(4).found[Source::device], 2U);
   EXPECT_EQ(cache->manager().stats().evictions_cancelled, 2U);
-  settle();
-  EXPECT_TRUE(ready(3));  // planned again: {5, 6} was evicted instead
+  EXPECT_TRUE(ready_when_settled(3));  // planned again: {5, 6} was evicted instead
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
   EXPECT_EQ(cache->match(keys_of({5, 6})).found[Source::host], 2U);
 }
@@ -184,8 +177,7 @@ TEST_F(Tiers, an_eviction_is_not_cancelled_if_that_would_break_a_promise) {
   run(1, keys_of({1, 2}));
   ASSERT_TRUE(acquire(2, keys_of({8, 9})).has_value());
   EXPECT_EQ(acquire(3, keys_of({1, 2})).error(), Errc::no_room);
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
 }
 
 TEST_F(Tiers, requests_for_a_block_on_its_way_up_share_one_copy) {
@@ -204,8 +196,7 @@ TEST_F(Tiers, requests_for_a_block_on_its_way_up_share_one_copy) {
     if (ready(5)) break;
   }
   ASSERT_TRUE(acquire(6, keys_of({1, 2, 9})).has_value());
-  settle();
-  EXPECT_TRUE(ready(5));
+  EXPECT_TRUE(ready_when_settled(5));
   EXPECT_TRUE(ready(6));
   EXPECT_EQ(stats(6).found[Source::host] + stats(6).found[Source::device], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, in + 2);
@@ -227,8 +218,7 @@ TEST_F(Tiers, extend_drops_a_copy_that_a_lower_tier_has_before_one_that_it_has_n
   run(2, keys_of({5, 6, 7, 8}));  // swaps {1} out
   run(3, keys_of({1}));           // and loads it: it is clean, and the most recently used
   ASSERT_TRUE(acquire(4, keys_of({3})).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   const std::uint64_t lost = cache->manager().stats().dropped_lost;
   ASSERT_TRUE(cache->extend(leases.at(4), 1).has_value());
   EXPECT_EQ(cache->match(keys_of({1})).found[Source::host], 1U);
@@ -252,8 +242,7 @@ TEST_F(Tiers, a_failed_swap_in_is_planned_again) {
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   device->fail_next(Direction::swap_in);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(cache->manager().stats().replans, 1U);
   EXPECT_EQ(stats(3).found[Source::host], 2U);  // the host copies were still valid
 }
@@ -264,8 +253,7 @@ TEST_F(Tiers, a_block_whose_load_fails_for_good_is_a_miss) {
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   for (int i = 0; i < 3; ++i) device->fail_next(Direction::swap_in);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 0U);
   EXPECT_EQ(stats(3).miss, 2U);
 }
@@ -374,7 +362,7 @@ class CountedPolicy final : public EvictionPolicy {
   std::uint64_t& asked_;
 };
 
-class SwapOutRuns : public test::CacheFixture {
+class SwapOutRuns : public CacheFixture {
  protected:
   static std::vector<BlockKey> long_prompt(std::uint32_t first_name, std::uint32_t blocks) {
     std::vector<std::uint32_t> names(blocks);
@@ -469,4 +457,4 @@ TEST_F(SwapOutRuns, a_run_of_host_copies_that_nothing_else_has_is_stored_before_
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

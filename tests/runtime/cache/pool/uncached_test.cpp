@@ -14,15 +14,12 @@
 #include <stdexcept>
 #include <string>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 using namespace std::chrono_literals;
 
-class Uncached : public test::CacheFixture {
+class Uncached : public CacheFixture {
  protected:
   void make_decoder(WritePolicy policy = WritePolicy::write_through, std::uint32_t device_blocks = 8) {
     ManagerConfig config = with_storage(sizes(device_blocks, 4), policy);
@@ -163,8 +160,7 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
   prefill.store_uncached = false;
   cache = std::make_unique<Cache>(prefill, CacheParts{*transfers, {{arena.get(), store.get()}}, clock});
   ASSERT_TRUE(acquire(2, keys_of_tokens()).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::storage], 3U);
   std::vector<std::byte> first(3);
   device->launch([&first, slots = table(2)](BlockAccess& access) {
@@ -402,4 +398,4 @@ TEST_F(UncachedShared, blocks_go_by_order_with_a_result_each) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -15,14 +15,10 @@
 #include <string>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class WatermarksTest : public test::CacheFixture {
+class WatermarksTest : public CacheFixture {
  protected:
   static ManagerConfig with_marks(ManagerConfig config, Watermarks device, Watermarks host = {}) {
     config.device_watermarks = device;
@@ -56,10 +52,7 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   config.device_watermarks = {0.5, 0.5};
   CacheManager manager{config};
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
-  wanted.keys = keys;
-  wanted.units = 3;
+  AcquireRequest wanted = request_for(1, keys);
   ASSERT_TRUE(manager.requests().acquire(wanted).has_value());
   ASSERT_TRUE(manager.requests().commit(wanted.id, keys, Fence{}).has_value());
   ASSERT_TRUE(manager.requests().release(wanted.id, Fence{}).has_value());
@@ -138,8 +131,7 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
   ASSERT_EQ(requested.raised.size(), 1U);  // the other swap-outs for the watermark are not raised
   EXPECT_EQ(requested.raised[0].second, Urgency::request);
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
   // The limit applies to transfers that no request waits for.
   CacheSettings settings = cache->settings();
   settings.lane_rates[static_cast<std::size_t>(Urgency::store)] = per_second(MiB);
@@ -264,4 +256,4 @@ TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -10,17 +10,14 @@
 #include <numeric>
 #include <set>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using enum WriteBackOutcome;
 using Scope = WriteBackOrder::Scope;
 using std::chrono::seconds;
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
-class WriteBackJobsTest : public test::CacheFixture {
+class WriteBackJobsTest : public CacheFixture {
  protected:
   void make_store(std::uint32_t device_blocks, std::uint32_t host_blocks = 0, std::uint32_t stored_blocks = 1024) {
     make(with_storage(sizes(device_blocks, host_blocks), WritePolicy::none), stored_blocks);
@@ -474,4 +471,4 @@ TEST(UseClock, is_exact_to_a_small_part_of_its_time_and_never_says_too_much) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test
