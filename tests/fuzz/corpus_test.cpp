@@ -28,7 +28,8 @@ void for_each_input(const char* corpus, std::size_t least, const Run& run) {
   EXPECT_GT(inputs, least);
 }
 
-/// Calls `run` with each input of a corpus, with every beginning of it, and with it after one byte has become each of others(byte).
+/// Calls `run` with each input of a corpus, with every beginning of it, and with it after one byte has become each of
+/// others(byte).
 template <class Others>
 void run_and_vary(const char* corpus, std::size_t least, void (*run)(std::string_view), const Others& others) {
   for_each_input(corpus, least, [&](const std::string& text) {

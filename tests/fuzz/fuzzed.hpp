@@ -42,7 +42,8 @@ enum class Change : unsigned char {
 };
 void run_crafted_store(std::string_view input);
 
-/// Makes the values of a block of a shared store, changes them as `input` says, and reads them. Wrong is a block with other bytes.
+/// Makes the values of a block of a shared store, changes them as `input` says, and reads them. Wrong is a block with other
+/// bytes.
 ///
 /// Byte 0: bit 0, values are sealed; bit 1, the block is two values; bit 2, the checksum of each header is corrected after the
 /// changes, so that the code behind it is reached; bit 3, the payload comes byte by byte. Without a seal, the checksum of a

@@ -1,7 +1,7 @@
+#include "tools/plan/plan.hpp"
 #include "tests/tools/plan/logs.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/plan/options.hpp"
-#include "tools/plan/plan.hpp"
 #include "tools/plan/report.hpp"
 #include "tools/usage_error.hpp"
 

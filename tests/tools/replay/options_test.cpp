@@ -1,6 +1,6 @@
+#include "tools/replay/options/options.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/options/command_line.hpp"
-#include "tools/replay/options/options.hpp"
 #include "tools/replay/options/preflight.hpp"
 
 #include <CLI/CLI.hpp>

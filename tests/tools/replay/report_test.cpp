@@ -1,6 +1,6 @@
+#include "tools/replay/report/report.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/engine/latencies.hpp"
-#include "tools/replay/report/report.hpp"
 #include "tools/report_file.hpp"
 
 #include <boost/json.hpp>

@@ -1,6 +1,6 @@
+#include "tools/replay/engine/scheduler.hpp"
 #include "base/random.hpp"
 #include "tools/replay/engine/aborts.hpp"
-#include "tools/replay/engine/scheduler.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

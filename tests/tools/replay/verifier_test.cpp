@@ -1,3 +1,5 @@
+// The content that belongs to a key, the comparison of hits with it, and the verdict on a replay.
+
 #include "tools/replay/engine/verifier.hpp"
 #include "tools/replay/engine/content.hpp"
 #include "tools/replay/report/verdict.hpp"

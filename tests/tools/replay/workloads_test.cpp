@@ -1,9 +1,11 @@
+// The built-in workloads, and the keys of their blocks.
+
+#include "tools/replay/workload/workloads.hpp"
 #include "terrace/keys.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/workload/workload_agent.hpp"
 #include "tools/replay/workload/workload_chat.hpp"
 #include "tools/replay/workload/workload_rag.hpp"
-#include "tools/replay/workload/workloads.hpp"
 
 #include <gtest/gtest.h>
 

@@ -17,7 +17,6 @@ namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::keys_of;
 
 constexpr GroupId second_group{1};
 

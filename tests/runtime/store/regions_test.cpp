@@ -1,3 +1,5 @@
+// Memory of an engine and of a process that blocks are moved from and to.
+
 #include "terrace/host_memory.hpp"
 #include "tests/runtime/store/child.hpp"
 #include "tests/storage/harness.hpp"

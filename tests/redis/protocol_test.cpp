@@ -1,3 +1,5 @@
+// The Redis protocol: replies, and the map of the slots of a cluster.
+
 #include "storage/redis/resp_reader.hpp"
 #include "storage/redis/slot_map.hpp"
 

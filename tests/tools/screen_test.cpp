@@ -1,9 +1,9 @@
-// The screen of `terrace top` from answers of the endpoint.
+// The texts of a terminal: the screen of `terrace top` from answers of the endpoint, numbers, and the progress line.
 
+#include "tools/live/screen.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/admin/status.hpp"
 #include "tools/live/client.hpp"
-#include "tools/live/screen.hpp"
 #include "tools/output.hpp"
 #include "tools/progress_line.hpp"
 #include "tools/text.hpp"

@@ -1,10 +1,10 @@
 // The facts of `terrace doctor`, judged from made-up files of proc and sys.
+#include "tools/doctor/doctor.hpp"
 #include "storage/io/uring_calls.hpp"
 #include "storage/io/uring_io.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
-#include "tools/doctor/doctor.hpp"
 #include "tools/doctor/facts.hpp"
 #include "tools/usage_error.hpp"
 #include "transfer/host/memory_limits.hpp"
