@@ -5,6 +5,7 @@
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/status.hpp"
 #include "terrace/waker.hpp"
+#include "tests/refusal.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -316,12 +317,7 @@ TEST_F(AdminRoutes, requests_are_told_in_tokens_where_the_size_of_a_block_is_kno
 
 /// The sentence with which `read` refuses; empty if it accepts.
 std::string refusal(const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const BadBody& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<BadBody>([&] { read(); });
 }
 
 TEST(AdminCommand, a_resize_is_in_blocks_or_in_bytes) {

@@ -7,6 +7,7 @@
 #include "terrace/waker.hpp"
 #include "tests/patience.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/store/gated_shared_store.hpp"
 #include "tests/runtime/store/gated_store.hpp"
 #include "tests/tools/temporary_directory.hpp"
@@ -316,14 +317,7 @@ TEST_F(StoreEndpoint, the_program_shows_a_store_and_says_what_is_for_a_cache) {
   const TierStore store{options()};
   const tools::Target target{.socket = listen(), .token_file = {}};
   EXPECT_EQ(tools::run_top({.target = target, .once = true}), tools::ExitStatus::done);
-  const auto refusal = [](const auto& run) -> std::string {
-    try {
-      (void)run();
-    } catch (const tools::UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
+  const auto refusal = [](const auto& run) { return refusal_of<tools::UsageError>(run); };
   tools::CaptureArguments capture;
   tools::JobArguments list;
   tools::JobArguments start;

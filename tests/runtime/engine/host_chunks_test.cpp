@@ -4,6 +4,7 @@
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "terrace/system.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
@@ -291,15 +292,9 @@ TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
     limits.cgroup_current = MiB * 16;
     return limits;
   };
-  try {
-    const CacheSystem stack{options};
-    FAIL();
-  } catch (const std::runtime_error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos)
-        << text;
-    EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
-  }
+  const std::string text = refusal_of<std::runtime_error>([&] { const CacheSystem stack{options}; });
+  EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos) << text;
+  EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
   options.pools[0].host_blocks = 256;
   const CacheSystem stack{options};
 }

@@ -1,3 +1,4 @@
+#include "tests/refusal.hpp"
 #include "tests/runtime/offload/offload_fixture.hpp"
 
 #include <poll.h>
@@ -424,12 +425,7 @@ TEST_F(Offload, drain_ends_all_jobs) {
 
 TEST(OffloadConfig, says_what_is_wrong) {
   const auto refused = [](const ManagerConfig& config) {
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
+    return test::refusal_of<std::invalid_argument>([&] { validate(config); });
   };
   ManagerConfig config;
   PoolSizes& pool = config.pools.front();

@@ -1,6 +1,7 @@
 #include "terrace/keys.hpp"
 #include "terrace/offload_cache.hpp"
 #include "terrace/system.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/offload/offload_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -182,12 +183,8 @@ TEST(OffloadErrorsOfCaches, name_the_owner_of_the_slots) {
   options.pools = {{.block_bytes = KiB, .device_blocks = 4, .host_blocks = 4}};
   {
     CacheSystem own{options};
-    try {
-      const OffloadCache over{own.cache()};
-      FAIL() << "it was accepted";
-    } catch (const std::invalid_argument& error) {
-      EXPECT_NE(std::string{error.what()}.find("set CacheSystemOptions::engine_owns_slots"), std::string::npos) << error.what();
-    }
+    const std::string said = test::refusal_of<std::invalid_argument>([&] { const OffloadCache over{own.cache()}; });
+    EXPECT_NE(said.find("set CacheSystemOptions::engine_owns_slots"), std::string::npos) << said;
   }
   options.engine_owns_slots = true;
   CacheSystem engines{options};

@@ -5,6 +5,7 @@
 #include "storage/memory/memory_store.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -51,12 +52,7 @@ CacheSystemOptions three_groups() {
 }
 
 std::string why_no_system(const CacheSystemOptions& options) {
-  try {
-    const CacheSystem system{options};
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
+  return refusal_of<std::exception>([&] { const CacheSystem system{options}; });
 }
 
 /// An engine that gives every byte of a block a value that follows from group, block and sequence, and compares all hits.

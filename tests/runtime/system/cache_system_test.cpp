@@ -9,6 +9,7 @@
 #include "terrace/options.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/request.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/tools/temporary_directory.hpp"
@@ -475,12 +476,9 @@ TEST(TraceFile, that_has_ended_is_whole_and_takes_nothing_more) {
 
 TEST(TraceFile, that_cannot_be_made_is_refused_with_its_name) {
   Messages messages;
-  try {
-    const CacheSystem system{options_with("/proc/trace.json", messages)};
-    FAIL();
-  } catch (const std::system_error& error) {
-    EXPECT_NE(std::string{error.what()}.find("trace-out: /proc/trace.json"), std::string::npos) << error.what();
-  }
+  const std::string said =
+      refusal_of<std::system_error>([&] { const CacheSystem system{options_with("/proc/trace.json", messages)}; });
+  EXPECT_NE(said.find("trace-out: /proc/trace.json"), std::string::npos) << said;
 }
 
 TEST(TraceFile, that_is_a_pipe_is_refused_and_not_waited_for) {
@@ -488,12 +486,8 @@ TEST(TraceFile, that_is_a_pipe_is_refused_and_not_waited_for) {
   const std::string pipe = (directory.path() / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   Messages messages;
-  try {
-    const CacheSystem system{options_with(pipe, messages)};
-    FAIL();
-  } catch (const std::invalid_argument& error) {
-    EXPECT_EQ(error.what(), "trace-out: " + pipe + " is no ordinary file");
-  }
+  EXPECT_EQ(refusal_of<std::invalid_argument>([&] { const CacheSystem system{options_with(pipe, messages)}; }),
+            "trace-out: " + pipe + " is no ordinary file");
 }
 
 TEST(TraceFile, on_a_full_disk_ends_and_the_cache_goes_on) {

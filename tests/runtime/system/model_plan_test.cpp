@@ -8,6 +8,7 @@
 #include "runtime/system/system_config.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 
 #include <gtest/gtest.h>
 
@@ -34,12 +35,7 @@ LayerShape heads(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t hea
 }
 
 std::string why_no_groups(const ModelShape& model, const MemoryBudget& budget = large) {
-  try {
-    (void)plan_groups(model, typical, budget);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<std::invalid_argument>([&] { (void)plan_groups(model, typical, budget); });
 }
 
 TEST(ModelPlan, sizes_the_blocks_of_known_models) {
@@ -255,12 +251,7 @@ ManagerConfig config_of(const PoolPlan& plan) {
 }
 
 std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device) {
-  try {
-    (void)plan_pools(groups, typical, device, Bytes{});
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<std::invalid_argument>([&] { (void)plan_pools(groups, typical, device, Bytes{}); });
 }
 
 TEST(PoolPlan, puts_groups_with_blocks_of_one_size_into_one_pool) {

@@ -1,4 +1,5 @@
 #include "tools/plan/plan.hpp"
+#include "tests/refusal.hpp"
 #include "tests/tools/plan/logs.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/plan/options.hpp"
@@ -321,12 +322,7 @@ struct Bad {
 class BadPlanOptions : public testing::TestWithParam<Bad> {};
 
 TEST_P(BadPlanOptions, are_refused_with_the_reason) {
-  try {
-    (void)parse(GetParam().words);
-    FAIL() << "accepted";
-  } catch (const UsageError& error) {
-    EXPECT_EQ(error.what(), GetParam().message);
-  }
+  EXPECT_EQ(test::refusal_of<UsageError>([&] { (void)parse(GetParam().words); }), GetParam().message);
 }
 
 INSTANTIATE_TEST_SUITE_P(

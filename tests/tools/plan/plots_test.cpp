@@ -1,5 +1,6 @@
 #include "tools/plan/plots.hpp"
 
+#include "tests/refusal.hpp"
 #include "tests/tools/plan/logs.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/usage_error.hpp"
@@ -129,12 +130,8 @@ TEST_F(Plots, are_two_files_with_a_line_for_each_policy) {
 
 TEST_F(Plots, replace_no_file_that_is_not_an_svg_file) {
   directory_.write("hit-rate.svg", "my notes");
-  try {
-    check_plots(directory_.path());
-    FAIL() << "accepted";
-  } catch (const UsageError& error) {
-    EXPECT_TRUE(std::string{error.what()}.ends_with("hit-rate.svg: it exists and is not an SVG file")) << error.what();
-  }
+  const std::string said = test::refusal_of<UsageError>([&] { check_plots(directory_.path()); });
+  EXPECT_TRUE(said.ends_with("hit-rate.svg: it exists and is not an SVG file")) << said;
   directory_.write("hit-rate.svg", "");
   check_plots(directory_.path());
 }
@@ -148,12 +145,9 @@ TEST_F(Plots, need_a_directory) {
 }
 
 TEST_F(Plots, that_cannot_be_written_are_an_error_with_the_name) {
-  try {
-    write_plots(directory_.write("file", "x"), options_, {});
-    FAIL() << "written";
-  } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string{error.what()}.find("file"), std::string::npos);
-  }
+  const std::string said =
+      test::refusal_of<std::runtime_error>([&] { write_plots(directory_.write("file", "x"), options_, {}); });
+  EXPECT_NE(said.find("file"), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Replays of the groups and pools that a configuration describes.
+#include "tests/refusal.hpp"
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/options/groups.hpp"
 #include "tools/replay/replay.hpp"
@@ -169,12 +170,7 @@ struct BadGroups {
 class BadReplayConfig : public testing::TestWithParam<BadGroups> {};
 
 TEST_P(BadReplayConfig, is_refused_with_one_sentence_that_names_what_the_user_wrote) {
-  try {
-    (void)parsed(GetParam().file, GetParam().words);
-    FAIL() << GetParam().file;
-  } catch (const UsageError& error) {
-    EXPECT_EQ(error.what(), GetParam().sentence);
-  }
+  EXPECT_EQ(test::refusal_of<UsageError>([&] { (void)parsed(GetParam().file, GetParam().words); }), GetParam().sentence);
 }
 
 const std::string two = "[[group]]\nblock-tokens = 16\n[[group]]\nblock-tokens = 48\n";

@@ -1,4 +1,5 @@
 #include "tools/replay/options/options.hpp"
+#include "tests/refusal.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/options/preflight.hpp"
@@ -32,12 +33,7 @@ class BadOptions : public testing::TestWithParam<Bad> {};
 
 /// Returns why the words are refused; nothing if they are not.
 std::string refusal(const std::vector<std::string>& words) {
-  try {
-    (void)parse(words);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<UsageError>([&] { (void)parse(words); });
 }
 
 TEST_P(BadOptions, are_refused_with_one_clear_line) {
@@ -395,12 +391,7 @@ ReplayOptions of_blocks(std::uint32_t device, std::uint32_t host) {
 }
 
 std::string refusal(const ReplayOptions& options, std::optional<Bytes> available) {
-  try {
-    check_feasible(options, available);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<UsageError>([&] { check_feasible(options, available); });
 }
 
 TEST(Preflight, lets_pass_what_fits_and_what_nobody_can_tell) {

@@ -2,6 +2,7 @@
 
 #include "runtime/cache/control/shared_look_ups.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/shared_groups_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -331,14 +332,7 @@ TEST_F(SharedGroups, use_an_optional_group_if_the_store_has_its_blocks_and_do_wi
 }
 
 TEST(SharedGroupsConfig, says_which_combinations_it_refuses) {
-  const auto refused = [](const ManagerConfig& config) {
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
-  };
+  const auto refused = [](const ManagerConfig& config) { return refusal_of<std::invalid_argument>([&] { validate(config); }); };
   ManagerConfig config = with_shared(model_of({full_of_one, window_of_three}, 32, 32));
   EXPECT_EQ(refused(config), "");
   config.pools[1].staging_blocks = 1;

@@ -1,6 +1,7 @@
 // Blocks that requests get from a store that several machines share.
 
 #include "storage/shared/memory_shared_store.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/shared_fixture.hpp"
 
 #include <chrono>
@@ -494,14 +495,7 @@ TEST_F(SharedStoreTest, fills_the_device_while_requests_wait_for_its_slots) {
 }
 
 TEST(SharedConfigTest, refuses_what_it_cannot_do) {
-  const auto refused = [](const ManagerConfig& config) {
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
-  };
+  const auto refused = [](const ManagerConfig& config) { return refusal_of<std::invalid_argument>([&] { validate(config); }); };
   ManagerConfig config = with_shared(sizes(8));
   config.pools[0].staging_blocks = 1;
   EXPECT_NE(refused(config).find("at least 2 staging"), std::string::npos) << refused(config);

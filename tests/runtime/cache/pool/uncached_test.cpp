@@ -4,6 +4,7 @@
 #include "runtime/cache/types/config.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/keys.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tests/runtime/shared_writes_fixture.hpp"
 
@@ -178,12 +179,7 @@ TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
     config.caching = false;
     config.store_uncached = true;
     change(config);
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
+    return refusal_of<std::invalid_argument>([&] { validate(config); });
   };
   EXPECT_EQ(refused([](ManagerConfig&) {}), "");
   EXPECT_NE(refused([](ManagerConfig& config) { config.caching = true; }).find("caching must be off"), std::string::npos);
