@@ -1,11 +1,21 @@
 #pragma once
 
 #include "terrace/cache.hpp"
+#include "tests/radix/key_helpers.hpp"
 
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <vector>
 
 namespace terrace::test {
+
+/// The keys of a sequence whose blocks are named `first` and on.
+[[nodiscard]] inline std::vector<BlockKey> keys_from(std::uint32_t first, std::uint32_t blocks) {
+  std::vector<std::uint32_t> names(blocks);
+  std::iota(names.begin(), names.end(), first);
+  return keys_of(names);
+}
 
 /// A request for slots of all blocks of the keys, which must outlive it, and of `extra` more.
 [[nodiscard]] inline AcquireRequest request_for(std::uint64_t id, std::span<const BlockKey> keys, std::uint32_t extra = 0) {

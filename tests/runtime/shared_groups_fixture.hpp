@@ -6,17 +6,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 namespace terrace::test {
-
-[[nodiscard]] inline std::vector<BlockKey> prompt_of(std::uint32_t first, std::uint32_t units) {
-  std::vector<std::uint32_t> names(units);
-  std::iota(names.begin(), names.end(), first);
-  return keys_of(names);
-}
 
 /// A model of these groups, each of which has a pool of its own.
 [[nodiscard]] inline ManagerConfig model_of(std::vector<GroupConfig> groups, std::uint32_t device_blocks,

@@ -4,17 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 namespace terrace::test {
-
-[[nodiscard]] inline std::vector<BlockKey> keys_from(std::uint32_t first, std::uint32_t blocks) {
-  std::vector<std::uint32_t> names(blocks);
-  std::iota(names.begin(), names.end(), first);
-  return keys_of(names);
-}
 
 /// A cache that writes to a shared store.
 class SharedWrites : public SharedFixture {

@@ -192,6 +192,11 @@ class StoreEndpoint : public ::testing::Test {
   [[nodiscard]] tools::AdminClient client() const {
     return tools::AdminClient{tools::Target{.socket = listen(), .token_file = {}}};
   }
+  /// Orders a put of two blocks.
+  Result<void> put(TierStore& store) {
+    const HostRegionId region = store.register_region(memory.rows()).value();
+    return store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows});
+  }
 
   /// Runs `work` on a thread of its own. Meanwhile this thread polls when the store asks for it, as an engine does.
   static void while_polling(TierStore& store, const std::function<void()>& work) {
@@ -212,15 +217,14 @@ class StoreEndpoint : public ::testing::Test {
   }
 
   TemporaryDirectory directory;
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  const Rows memory;
 };
 
 TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
   TierStore store{options()};
   EXPECT_EQ(store.admin_address(), listen());
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   while_polling(store, [&] {
     EXPECT_EQ(client().get("/healthz").at("status").as_string(), "ok");
     while (client().get("/v1/status").at("store").at("stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
@@ -243,10 +247,7 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
   TierStoreOptions given = options();
   given.shared = std::make_shared<GatedSharedStore>();
   TierStore store{given};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   while_polling(store, [&] {
     while (client().get("/v1/status").at("store").at("shared_stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
     const boost::json::object status = client().get("/v1/status");
@@ -259,10 +260,7 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
 
 TEST_F(StoreEndpoint, an_idle_store_does_what_operators_order_and_keeps_its_results) {
   TierStore store{options()};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   const auto tells = [this](const char* name, int value) {
     return comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
   };
@@ -282,10 +280,7 @@ TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody
   given.admin.command_deadline = 50ms;
   given.idle_service = false;
   TierStore store{given};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   ASSERT_TRUE(store.drain(give_up_at()));
   EXPECT_EQ(client().ask("GET", "/v1/status").status, 200U);
   EXPECT_EQ(client().ask("POST", "/v1/clear").status, 503U);
@@ -299,11 +294,8 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
   const auto gated = std::make_shared<GatedStore>(32, block);
   given.store = gated;
   TierStore store{given};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
   gated->held = true;
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   std::thread operator_thread{[&] {
     EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
     EXPECT_EQ(client().get("/v1/status").at("store").at("under_way").to_number<int>(), 2);

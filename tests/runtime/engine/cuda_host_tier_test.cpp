@@ -1,22 +1,18 @@
 // A cache on the CUDA device with the fake driver. Its host tier grows and shrinks while blocks move, the device memory is
 // replaced, and every hit is compared byte for byte.
 
-#include "base/waker.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
-#include "runtime/cache/types/config.hpp"
-#include "runtime/engine/cache_parts.hpp"
 #include "terrace/cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/engine/cuda_cache_fixture.hpp"
 #include "tests/runtime/request.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
-#include "transfer/device/slot_memory.hpp"
 #include "transfer/engine/transfer_engine.hpp"
-#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -28,32 +24,18 @@
 #include <future>
 #include <memory>
 #include <optional>
-#include <random>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace terrace::test {
 namespace {
 
-class CudaHostTier : public ::testing::Test {
+class CudaHostTier : public CudaCacheFixture {
  protected:
-  static constexpr Bytes block_bytes{4096 + 32 + 512};
-  static constexpr std::uint32_t device_blocks = 12;
-  static constexpr std::uint32_t chunk_blocks = 4;
-
   void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> method) {
-    ManagerConfig config;
-    config.pools[0].device_blocks = device_blocks;
-    config.pools[0].host_blocks = host_blocks;
-    HostArenaOptions host;
-    host.slots = host_blocks;
-    host.ready_slots = warm ? host_blocks : 0;
-    host.block_bytes = block_bytes;
-    host.chunk_bytes = block_bytes * chunk_blocks;
-    host.touch.threads = 1;
-    host.waker = &waker_;
-    arena_ = std::make_unique<HostArena>(std::move(host));
+    make_arena(host_blocks, warm ? host_blocks : 0, share);
     {
       const PrimaryContext context{cuda_.driver(), 0};
       memory_.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
@@ -62,16 +44,11 @@ class CudaHostTier : public ::testing::Test {
     CudaOptions options;
     options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
-    transfers_ =
-        std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
-    cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
+    transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = share}, *device_, clock_, waker_);
+    make_cache(*transfers_, host_blocks);
   }
   void TearDown() override {
-    if (cache_) {
-      cache_->drain();
-      cache_->manager().check_invariants();
-    }
-    cache_.reset();
+    end_cache();
     transfers_.reset();
     device_.reset();
     EXPECT_EQ(cuda_.registered(), 0U);
@@ -81,87 +58,22 @@ class CudaHostTier : public ::testing::Test {
     }
     EXPECT_EQ(cuda_.complaints(), "");
   }
-  /// Prefixes of three blocks.
-  static std::vector<std::uint32_t> names(std::uint32_t prefix) { return {10 * prefix, 10 * prefix + 1, 10 * prefix + 2}; }
-  void wait_for_work() {
-    static_cast<void>(cache_->poll());
-    waker_.wait(1);
+  Fence launch(Compute compute) override {
+    return device_->launch([compute = std::move(compute)](BlockAccess& access) { compute(access, 0); });
   }
-  void await_host() {
-    while (!cache_->host_memory().warm() || cache_->host_memory().going > 0) wait_for_work();
-  }
-  Lease begin(std::uint32_t prefix) {
-    const std::vector<std::uint32_t> blocks = names(prefix);
-    const std::vector<BlockKey> keys = keys_of(std::span{blocks});
-    return cache_->acquire(request_for(++requests_, keys)).value();
-  }
-  /// Compares the hits, computes the other blocks, commits.
-  void end(std::uint32_t prefix, Lease lease) {
-    while (cache_->state(lease) != RequestState::ready) wait_for_work();
-    const std::vector<std::uint32_t> blocks = names(prefix);
-    const auto table = cache_->block_table(lease).value();
-    const std::vector<SlotId> slots{table.begin(), table.end()};
-    const auto sources = cache_->hit_sources(lease).value();
-    const std::size_t hits = sources.size();
-    for (const Source source : sources) from_host_ += source == Source::host;
-    const Fence written = device_->launch([this, blocks, slots, hits](BlockAccess& access) {
-      std::vector<std::byte> scratch(count(block_bytes));
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        if (i < hits) {
-          wrong_ += !holds(access.read(slots[i], scratch), blocks[i]);
-          continue;
-        }
-        fill(access.write_target(slots[i], scratch), blocks[i]);
-        access.written(slots[i], scratch);
-      }
-    });
-    ASSERT_TRUE(cache_->commit(lease, keys_of(std::span{blocks}), written));
-    cache_->release(std::move(lease), written);
-  }
-  void run(std::uint32_t prefix) { end(prefix, begin(prefix)); }
 
-  FakeCuda cuda_;
-  SteadyClock clock_;
-  EventFdWaker waker_;
-  std::unique_ptr<HostArena> arena_;
   std::optional<EngineMemory> memory_;
   std::unique_ptr<DriverDevice> device_;
   std::unique_ptr<ThreadedTransfers> transfers_;
-  std::unique_ptr<Cache> cache_;
-  std::uint64_t requests_ = 0;
-  std::uint64_t from_host_ = 0;
-  std::atomic<std::uint64_t> wrong_{0};  ///< set by the compute thread
 };
 
 class CudaHostTierMethods : public CudaHostTier, public ::testing::WithParamInterface<CopyMethod> {};
 
 TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is_right) {
-  const std::uint64_t seed = seed_from_env_or(1);
-  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed_from_env_or(1)));
   make(8, true, GetParam());
-  std::mt19937_64 random{seed};
-  for (int round = 0; round < 600; ++round) {
-    static_cast<void>(cache_->poll());
-    // Sometimes wait for the whole tier. Otherwise rounds without a host tier would end before it could grow.
-    if (round % 10 == 9) await_host();
-    const auto first = static_cast<std::uint32_t>(random() % 10);
-    const auto second = static_cast<std::uint32_t>(random() % 10);
-    Lease one = begin(first);
-    if (round % 5 == 0) {
-      const Result<void> resized = cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random() % 40)});
-      if (!resized) {
-        ASSERT_EQ(resized.error(), Errc::no_room) << "only what the request that was just accepted was promised";
-      }
-    }
-    Lease two = begin(second);
-    end(first, std::move(one));
-    end(second, std::move(two));
-    if (round % 16 == 0) cache_->manager().check_invariants();
-  }
-  ASSERT_TRUE(cache_->resize(Tier::host, 0));
-  await_host();
-  while (cache_->host_memory().mapped > Bytes{}) wait_for_work();
-  EXPECT_EQ(cuda_.registered(), 0U);
+  serve(600, true);
+  shrink_to_nothing();
   await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_EQ(wrong_, 0U);
   EXPECT_GT(from_host_, 100U);
@@ -174,12 +86,11 @@ INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaHostTierMethods, testing::Values(CopyMeth
 
 TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_slept) {
   make(24, true, std::nullopt);
-  std::mt19937_64 random{seed_from_env_or(1)};
   for (int cycle = 0; cycle < 50; ++cycle) {
     for (int round = 0; round < 12; ++round) {
-      const auto first = static_cast<std::uint32_t>(random() % 10);
+      const std::uint32_t first = any_prefix();
       Lease one = begin(first);
-      run(static_cast<std::uint32_t>(random() % 10));
+      run(any_prefix());
       end(first, std::move(one));
     }
     ASSERT_TRUE(cache_->reset({.wait = true}));
@@ -250,7 +161,7 @@ TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_wh
   ASSERT_TRUE(cache_->resize(Tier::host, 32));
   await_host();
   // Chunks after the failed one may have arrived before the failure was noticed. They are given back.
-  const auto chunks_mapped = [this] { return cache_->host_memory().mapped / (block_bytes * chunk_blocks); };
+  const auto chunks_mapped = [this] { return cache_->host_memory().mapped / (share * chunk_blocks); };
   for (int i = 0; i < 10'000 && cuda_.registered() != chunks_mapped(); ++i) wait_for_work();
   const HostMemory memory = cache_->host_memory();
   EXPECT_NE(memory.failure.find("cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << memory.failure;

@@ -1,31 +1,23 @@
 // A cache on several CUDA devices with the fake driver. Each rank moves its part while the host tier grows and shrinks. Driver
 // calls fail on one of the ranks, and every hit is compared byte for byte on every rank.
 
-#include "base/waker.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
-#include "runtime/cache/types/config.hpp"
-#include "runtime/engine/cache_parts.hpp"
 #include "terrace/cache.hpp"
 #include "terrace/device.hpp"
-#include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/request.hpp"
+#include "tests/runtime/engine/cuda_cache_fixture.hpp"
 #include "tests/seed.hpp"
-#include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_engine.hpp"
-#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -37,27 +29,17 @@ namespace {
 /// A rank on this GPU, or an emulated one if there is no value.
 using Ordinal = std::optional<int>;
 
-class CudaRanksCache : public ::testing::Test {
+class CudaRanksCache : public CudaCacheFixture {
  protected:
-  static constexpr Bytes share{4096 + 32 + 512};
-  static constexpr std::uint32_t device_blocks = 12;
-  static constexpr std::uint32_t chunk_blocks = 4;
   static constexpr std::uint32_t host_blocks = 8;
+
+  CudaRanksCache() : CudaCacheFixture{FakeCuda::Machine{.devices = 3}} {}
 
   /// Every second rank has its blocks in regions of an engine.
   void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyMethod> method = {}) {
     payload_ = payload;
     const auto ranks = static_cast<std::uint32_t>(ordinals.size());
-    ManagerConfig config;
-    config.pools[0].device_blocks = device_blocks;
-    config.pools[0].host_blocks = host_blocks;
-    HostArenaOptions host;
-    host.slots = host.ready_slots = host_blocks;
-    host.block_bytes = payload == RankPayload::sharded ? share * ranks : share;
-    host.chunk_bytes = host.block_bytes * chunk_blocks;
-    host.touch.threads = 1;
-    host.waker = &waker_;
-    arena_ = std::make_unique<HostArena>(std::move(host));
+    make_arena(host_blocks, host_blocks, payload == RankPayload::sharded ? share * ranks : share);
     const std::shared_ptr<HostPins> pins = CudaDevice::shared_pins();
     std::vector<Device*> pointers;
     std::vector<RankedTransfers::Rank> members;
@@ -88,14 +70,10 @@ class CudaRanksCache : public ::testing::Test {
     }
     all_.emplace(std::move(pointers));
     ranked_.emplace(std::move(members), clock_, waker_, RankedTransfersOptions{.payload = payload});
-    cache_ = std::make_unique<Cache>(config, CacheParts{*ranked_, {{arena_.get()}}, clock_, &waker_});
+    make_cache(*ranked_, host_blocks);
   }
   void TearDown() override {
-    if (cache_) {
-      cache_->drain();
-      cache_->manager().check_invariants();
-    }
-    cache_.reset();
+    end_cache();
     ranked_.reset();
     engines_.clear();
     all_.reset();
@@ -108,96 +86,27 @@ class CudaRanksCache : public ::testing::Test {
     }
     EXPECT_EQ(cuda_.complaints(), "");
   }
-  /// The content of a block on a rank: its own, or the same on all ranks.
-  [[nodiscard]] std::uint64_t content(std::uint32_t rank, std::uint32_t block) const {
-    return payload_ == RankPayload::sharded ? 1000 * rank + block : block;
-  }
-  /// Prefixes of three blocks.
-  static std::vector<std::uint32_t> names(std::uint32_t prefix) { return {10 * prefix, 10 * prefix + 1, 10 * prefix + 2}; }
-  void wait_for_work() {
-    static_cast<void>(cache_->poll());
-    waker_.wait(1);
-  }
-  void await_host() {
-    while (!cache_->host_memory().warm() || cache_->host_memory().going > 0) wait_for_work();
+  /// The content of a block is that of its rank, or the same on all ranks.
+  Fence launch(Compute compute) override {
+    const std::uint64_t step = payload_ == RankPayload::sharded ? 1000 : 0;
+    return all_->launch(
+        [compute = std::move(compute), step](std::uint32_t rank, BlockAccess& access) { compute(access, step * rank); });
   }
   void await_compute() {
     const Fence last = all_->launch([](std::uint32_t, BlockAccess&) {});
     for (std::uint32_t rank = 0; rank < all_->size(); ++rank) test::await_compute(all_->at(rank), last);
   }
-  Lease begin(std::uint32_t prefix) {
-    const std::vector<std::uint32_t> blocks = names(prefix);
-    const std::vector<BlockKey> keys = keys_of(std::span{blocks});
-    return cache_->acquire(request_for(++requests_, keys)).value();
-  }
-  /// Compares the hits, computes the other blocks, commits.
-  void end(std::uint32_t prefix, Lease lease) {
-    while (cache_->state(lease) != RequestState::ready) wait_for_work();
-    const std::vector<std::uint32_t> blocks = names(prefix);
-    const auto table = cache_->block_table(lease).value();
-    const std::vector<SlotId> slots{table.begin(), table.end()};
-    const auto sources = cache_->hit_sources(lease).value();
-    const std::size_t hits = sources.size();
-    for (const Source source : sources) from_host_ += source == Source::host;
-    const Fence written = all_->launch([this, blocks, slots, hits](std::uint32_t rank, BlockAccess& access) {
-      std::vector<std::byte> scratch(count(share));
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        const std::uint64_t seed = content(rank, blocks[i]);
-        if (i < hits) {
-          ++compared_;
-          wrong_ += !holds(access.read(slots[i], scratch), seed);
-          continue;
-        }
-        fill(access.write_target(slots[i], scratch), seed);
-        access.written(slots[i], scratch);
-      }
-    });
-    ASSERT_TRUE(cache_->commit(lease, keys_of(std::span{blocks}), written));
-    cache_->release(std::move(lease), written);
-  }
-  void run(std::uint32_t prefix) { end(prefix, begin(prefix)); }
-  /// Serves two of ten prefixes in each round, and sometimes resizes the host tier.
-  void serve(int rounds, bool resizer) {
-    for (int round = 0; round < rounds; ++round) {
-      static_cast<void>(cache_->poll());
-      // Sometimes wait for the whole tier. Otherwise rounds without a host tier would end before it could grow.
-      if (resizer && round % 10 == 9) await_host();
-      const auto first = static_cast<std::uint32_t>(random_() % 10);
-      const auto second = static_cast<std::uint32_t>(random_() % 10);
-      Lease one = begin(first);
-      if (resizer && round % 5 == 0) {
-        const Result<void> resized = cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random_() % 40)});
-        if (!resized) {
-          ASSERT_EQ(resized.error(), Errc::no_room) << "only what the request that was just accepted was promised";
-        }
-      }
-      Lease two = begin(second);
-      end(first, std::move(one));
-      end(second, std::move(two));
-      if (round % 16 == 0) cache_->manager().check_invariants();
-    }
-  }
   void expect_no_failures() {
     for (DriverDevice* const each : cuda_devices_) EXPECT_EQ(each->facts().failed, 0U) << each->facts().first_failure;
   }
 
-  FakeCuda cuda_{FakeCuda::Machine{.devices = 3}};
-  SteadyClock clock_;
-  EventFdWaker waker_;
   RankPayload payload_ = RankPayload::sharded;
-  std::unique_ptr<HostArena> arena_;
   std::vector<std::pair<int, std::unique_ptr<EngineMemory>>> memories_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DriverDevice*> cuda_devices_;
   std::optional<RankDevices> all_;
   std::vector<std::unique_ptr<ThreadedTransfers>> engines_;
   std::optional<RankedTransfers> ranked_;
-  std::unique_ptr<Cache> cache_;
-  std::mt19937_64 random_{seed_from_env_or(1)};
-  std::uint64_t requests_ = 0;
-  std::uint64_t from_host_ = 0;
-  std::atomic<std::uint64_t> compared_{0};  ///< counted by the compute threads
-  std::atomic<std::uint64_t> wrong_{0};     ///< counted by the compute threads
 };
 
 class CudaRanksCacheMethods : public CudaRanksCache,
@@ -214,10 +123,7 @@ TEST_P(CudaRanksCacheMethods, serve_the_right_blocks_while_the_host_tier_grows_a
   const auto& [payload, prefix, ordinals] = GetParam();
   make(ordinals, payload, prefix);
   serve(200, true);
-  ASSERT_TRUE(cache_->resize(Tier::host, 0));
-  await_host();
-  while (cache_->host_memory().mapped > Bytes{}) wait_for_work();
-  EXPECT_EQ(cuda_.registered(), 0U);
+  shrink_to_nothing();
   await_compute();
   EXPECT_EQ(wrong_, 0U);
   EXPECT_GT(from_host_, 50U);
@@ -302,10 +208,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   EXPECT_EQ(ranked_->health(1).state, RankHealth::State::well);
   cache_->release(std::move(after), {});
   // The host tier still shrinks: another rank undoes the registrations of the lost one.
-  ASSERT_TRUE(cache_->resize(Tier::host, 0));
-  await_host();
-  while (cache_->host_memory().mapped > Bytes{}) wait_for_work();
-  EXPECT_EQ(cuda_.registered(), 0U);
+  shrink_to_nothing();
   EXPECT_EQ(cuda_devices_[1]->facts().failed, 0U) << cuda_devices_[1]->facts().first_failure;
 }
 

@@ -13,6 +13,7 @@
 #include "tests/runtime/request.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/damage.hpp"
+#include "tests/tools/temporary_directory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -319,19 +320,15 @@ TEST_F(SleepingEngine, is_woken_by_the_events_of_others_that_a_wait_leaves) {
 class IdleEngine : public testing::Test {
  protected:
   IdleEngine() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-    options_.pools[0].device_blocks = 2;
-    options_.pools[0].block_bytes = KiB * 8;
+    options_.pools = {{.block_bytes = KiB * 8, .device_blocks = 2}};
     options_.write_policy = WritePolicy::write_through;
     // This avoids any other deadline.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
-    options_.storage = FileStorage{.directories = {directory_}, .capacity = MiB};
+    options_.storage = FileStorage{.directories = {directory_.path()}, .capacity = MiB};
   }
-  ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
-  [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
+  [[nodiscard]] std::filesystem::path data() const { return directory_.path() / "store" / "blocks-0000"; }
   static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     return stack.cache().acquire(request_for(id, keys)).value();
   }
@@ -374,7 +371,7 @@ class IdleEngine : public testing::Test {
     EXPECT_GT(stack.cache().manager().stats().load_failures, 0U);
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
   CacheSystemOptions options_;
 };
 
@@ -424,11 +421,8 @@ TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   const SteadyClock clock;
-  AcquireRequest wanted;
   const auto keys = keys_of({1, 2});
-  wanted.id = RequestId{3};
-  wanted.keys = keys;
-  wanted.units = 2;
+  AcquireRequest wanted = request_for(3, keys);
   wanted.deadline = clock.now() + milliseconds{20};
   const Lease lease = stack.cache().acquire(wanted).value();
   const RequestEvent told = sleep_until_told(stack.cache());

@@ -9,6 +9,7 @@
 #include "tests/radix/key_helpers.hpp"
 #include "tests/refusal.hpp"
 #include "tests/runtime/request.hpp"
+#include "tests/tools/temporary_directory.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
@@ -380,9 +381,8 @@ void await_threads(std::ptrdiff_t wanted) {
 }
 
 TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_nothing) {
-  std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(name.data()), nullptr);
-  const std::filesystem::path directory{name};
+  const TemporaryDirectory temporary;
+  const std::filesystem::path& directory = temporary.path();
   CacheSystemOptions options = two_ranks();
   options.pools[0].block_bytes = KiB * 24;
   options.ranks.resize(3);
@@ -415,7 +415,6 @@ TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_not
     EXPECT_EQ(stack.devices().size(), 3U);
     EXPECT_TRUE(std::filesystem::exists(directory / "store" / "catalog"));
   }
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

@@ -42,12 +42,6 @@ TimePoint in(Duration time) { return std::chrono::steady_clock::now() + time; }
 
 class CacheSystemClose : public testing::Test {
  protected:
-  CacheSystemClose() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) directory = name;
-  }
-  ~CacheSystemClose() override { std::filesystem::remove_all(directory); }
-
   /// `bandwidth`: of the disk; 0: no limit.
   [[nodiscard]] CacheSystemOptions options(BytesPerSecond bandwidth = {}) const {
     CacheSystemOptions options;
@@ -55,7 +49,7 @@ class CacheSystemClose : public testing::Test {
     options.pools[0].device_blocks = 16;
     options.write_policy = WritePolicy::write_through;
     FileStorage file;
-    file.directories = {directory / "store"};
+    file.directories = {directory.path() / "store"};
     file.capacity = capacity_for(16, options.pools[0].block_bytes);
     file.io = IoChoice::threads;
     file.bandwidth = bandwidth;
@@ -81,7 +75,7 @@ class CacheSystemClose : public testing::Test {
   }
 
   const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5, 6, 7, 8});
-  std::filesystem::path directory;
+  TemporaryDirectory directory;
   std::optional<CacheSystem> system;
 
  private:
@@ -139,20 +133,14 @@ TEST_F(CacheSystemClose, does_nothing_while_there_are_leases) {
 
 class CacheSystemIo : public testing::Test {
  protected:
-  CacheSystemIo() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-  }
-  ~CacheSystemIo() override { std::filesystem::remove_all(directory_); }
-
   CacheSystemOptions options(IoChoice io) const {
     CacheSystemOptions options;
     options.pools = {{.device_blocks = 8, .host_blocks = 8}};
-    options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB, .io = io};
+    options.storage = FileStorage{.directories = {directory_.path() / "store"}, .capacity = MiB, .io = io};
     return options;
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(CacheSystemIo, is_done_by_what_was_named) {
@@ -201,7 +189,8 @@ TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
   const CacheSystem first{one};
   const CacheSystem second{two};
   EXPECT_THROW(CacheSystem{two}, std::system_error) << "that one is in use";
-  for (const char* name : {"rank-0", "rank-1"}) EXPECT_TRUE(std::filesystem::exists(directory_ / "store" / name / "catalog"));
+  for (const char* name : {"rank-0", "rank-1"})
+    EXPECT_TRUE(std::filesystem::exists(directory_.path() / "store" / name / "catalog"));
   std::get<FileStorage>(two.storage).name = "Rank";
   EXPECT_THROW(CacheSystem{two}, std::system_error);
 }
@@ -209,7 +198,7 @@ TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
 TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
   CacheSystemOptions striped = options(IoChoice::threads);
   auto& file = std::get<FileStorage>(striped.storage);
-  file.directories.push_back(directory_ / "second");
+  file.directories.push_back(directory_.path() / "second");
   file.capacity = capacity_for(64, striped.pools[0].block_bytes, 2);
   file.stripe_bytes = striped.pools[0].block_bytes;
   {
@@ -217,15 +206,15 @@ TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
     EXPECT_EQ(stack.storage_health()->state, StoreState::well);
     EXPECT_EQ(stack.store()->stat().directories, 2U);
   }
-  std::filesystem::remove_all(directory_ / "second");
+  std::filesystem::remove_all(directory_.path() / "second");
   EXPECT_THROW(CacheSystem{striped}, std::system_error);
   file.accept_lost_directories = true;
   CacheSystem stack{striped};
   const std::optional<StoreHealth> health = stack.storage_health();
   ASSERT_TRUE(health.has_value());
   EXPECT_EQ(health->state, StoreState::degraded);
-  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_ / "second" / "store"});
-  EXPECT_NE(health->reason.find((directory_ / "second").string()), std::string::npos) << health->reason;
+  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_.path() / "second" / "store"});
+  EXPECT_NE(health->reason.find((directory_.path() / "second").string()), std::string::npos) << health->reason;
   EXPECT_EQ(stack.store()->stat().capacity_blocks, 32U);
 }
 
@@ -394,19 +383,17 @@ TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
 }
 
 TEST(CacheSystemLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_did_not_ask) {
-  std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const TemporaryDirectory directory;
   Collected sink;
   {
     CacheSystemOptions options;
     options.pools = {{.device_blocks = 8, .host_blocks = 8}};
-    options.storage = FileStorage{.directories = {name + "/store"}, .capacity = MiB, .io = IoChoice::threads};
+    options.storage = FileStorage{.directories = {directory.path() / "store"}, .capacity = MiB, .io = IoChoice::threads};
     { const CacheSystem silent{options}; }
     options.log = {.sink = &sink, .least = LogLevel::info};
     const CacheSystem stack{options};
   }
   EXPECT_EQ(sink.lines, std::vector<std::string>{"info: storage is read and written by 4 threads"});
-  std::filesystem::remove_all(name);
 }
 
 // ---- traces of a whole run, in a file

@@ -141,7 +141,7 @@ TEST(Verifier, samples_every_sixteenth_hit_and_compares_none_where_told) {
   EXPECT_EQ(none.mismatches(), 0);
 }
 
-ReplayResult good() {
+ReplayResult good_result() {
   ReplayResult result;
   result.counts = {.requests = 3, .total = 10, .miss = 4};
   result.counts.found[Source::device] = 4;
@@ -153,7 +153,7 @@ ReplayResult good() {
 }
 
 ReplayResult with_mismatch() {
-  ReplayResult result = good();
+  ReplayResult result = good_result();
   result.mismatches = 1;
   result.first_mismatch = Mismatch{};
   return result;
@@ -166,8 +166,8 @@ ReplayOptions injecting(Fault fault) {
 }
 
 TEST(Verdict, of_a_good_run_is_silence) {
-  EXPECT_EQ(judge({}, good()).status, ExitStatus::done);
-  EXPECT_EQ(judge({}, good()).line, "");
+  EXPECT_EQ(judge({}, good_result()).status, ExitStatus::done);
+  EXPECT_EQ(judge({}, good_result()).line, "");
 }
 
 TEST(Verdict, of_a_mismatch_is_1_whatever_else_happened) {
@@ -183,14 +183,14 @@ TEST(Verdict, of_a_broken_check_is_1) {
   for (const auto breakage : {+[](FinalChecks& c) { c.leases = 1; }, +[](FinalChecks& c) { c.readers = 1; },
                               +[](FinalChecks& c) { c.orphans = 1; }, +[](FinalChecks& c) { c.stored = 1; },
                               +[](FinalChecks& c) { c.device.held = 1; }, +[](FinalChecks& c) { c.ledgers_balanced = false; }}) {
-    ReplayResult result = good();
+    ReplayResult result = good_result();
     breakage(result.checks);
     EXPECT_EQ(judge({}, result).status, ExitStatus::check_failed);
   }
 }
 
 TEST(Verdict, wants_every_hit_compared_where_all_were_to_be) {
-  ReplayResult result = good();
+  ReplayResult result = good_result();
   result.checked = 5;
   EXPECT_EQ(judge({}, result).status, ExitStatus::check_failed);
   ReplayOptions options;
@@ -199,7 +199,7 @@ TEST(Verdict, wants_every_hit_compared_where_all_were_to_be) {
 }
 
 TEST(Verdict, of_a_failed_run_is_3_and_of_an_interrupted_one_130) {
-  ReplayResult result = good();
+  ReplayResult result = good_result();
   result.interrupted = true;
   EXPECT_EQ(judge({}, result).status, ExitStatus::interrupted);
   result.failure = "no room";
@@ -212,14 +212,14 @@ TEST(Verdict, of_a_planted_fault_is_1_caught_or_not) {
   result.faults_planted = 9;
   EXPECT_EQ(judge(injecting(Fault::flip), result).status, ExitStatus::check_failed);
   EXPECT_NE(judge(injecting(Fault::flip), result).line.find("9 blocks planted, 1 mismatches caught"), std::string::npos);
-  result = good();
+  result = good_result();
   result.faults_planted = 9;
   EXPECT_EQ(judge(injecting(Fault::late), result).status, ExitStatus::check_failed);
   EXPECT_NE(judge(injecting(Fault::late), result).line.find("9 copies planted, and none was caught"), std::string::npos);
 }
 
 TEST(Verdict, of_a_fault_that_could_not_be_planted_is_3) {
-  EXPECT_EQ(judge(injecting(Fault::flip), good()).status, ExitStatus::run_failed);
+  EXPECT_EQ(judge(injecting(Fault::flip), good_result()).status, ExitStatus::run_failed);
 }
 
 /// A key whose bytes differ.

@@ -45,9 +45,9 @@ TEST(SharedGroupsInstances, serve_every_block_that_another_wrote) {
       GroupsInstance writer{engine, model_of(model.groups, 24, host_blocks), WritePolicy::write_through};
       GroupsInstance reader{engine, model_of(model.groups, 24, host_blocks), WritePolicy::none};
       std::uint64_t id = 0;
-      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.serve(++id, prompt_of(first, 10)).miss, 10U);
+      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.serve(++id, keys_from(first, 10)).miss, 10U);
       for (std::uint32_t first = 100; first < 1000; first += 100) {
-        const RequestStats found = reader.serve(++id, prompt_of(first, 10));
+        const RequestStats found = reader.serve(++id, keys_from(first, 10));
         EXPECT_EQ(found.found[Source::shared], model.units);
         EXPECT_EQ(found.miss, 0U);
         EXPECT_TRUE(found.looked);
@@ -56,7 +56,7 @@ TEST(SharedGroupsInstances, serve_every_block_that_another_wrote) {
       EXPECT_EQ(reader.compared, 9 * model.blocks);
       EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 9 * model.blocks) << "nothing is read that the hit does not need";
       // A copy in memory of its own is nearer.
-      const RequestStats again = reader.serve(++id, prompt_of(900, 10));
+      const RequestStats again = reader.serve(++id, keys_from(900, 10));
       EXPECT_EQ(again.found[Source::device], 10U);
       EXPECT_FALSE(again.looked);
     }
@@ -67,13 +67,13 @@ TEST(SharedGroupsInstances, find_where_a_state_was_kept_within_a_longer_prompt) 
   const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
   GroupsInstance writer{engine, model_of({full_of_one, state_of_two}, 32, 32), WritePolicy::write_through};
   GroupsInstance reader{engine, model_of({full_of_one, state_of_two}, 32, 32), WritePolicy::none};
-  const auto keys = prompt_of(100, 10);
+  const auto keys = keys_from(100, 10);
   (void)writer.serve(1, {keys.begin(), keys.begin() + 4});
   (void)writer.serve(2, keys);
   // States are there after 4 and after 10 units.
   EXPECT_EQ(reader.serve(3, {keys.begin(), keys.begin() + 7}).found[Source::shared], 4U);
   EXPECT_EQ(reader.mismatches, 0U);
-  auto longer = prompt_of(100, 16);
+  auto longer = keys_from(100, 16);
   GroupsInstance other{engine, model_of({full_of_one, state_of_two}, 32, 32), WritePolicy::none};
   const RequestStats found = other.serve(4, longer);
   EXPECT_EQ(found.found[Source::shared], 10U);
@@ -85,7 +85,7 @@ TEST(SharedGroupsInstances, read_behind_what_their_own_tiers_have) {
   const ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
   GroupsInstance writer{engine, config, WritePolicy::write_through};
   GroupsInstance reader{engine, config, WritePolicy::none};
-  const auto keys = prompt_of(100, 12);
+  const auto keys = keys_from(100, 12);
   (void)reader.serve(1, {keys.begin(), keys.begin() + 6});
   (void)writer.serve(1, keys);
   const RequestStats found = reader.serve(2, keys);
@@ -98,7 +98,7 @@ TEST(SharedGroupsInstances, write_what_is_hit_again_so_that_the_same_hit_is_foun
   const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
   const ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
   GroupsInstance writer{engine, config, WritePolicy::selective};
-  const auto keys = prompt_of(100, 10);
+  const auto keys = keys_from(100, 10);
   (void)writer.serve(1, keys);
   (void)writer.serve(2, keys);
   EXPECT_EQ(writer.cache->shared_totals().written, 0U);
@@ -115,7 +115,7 @@ TEST(SharedGroupsInstances, read_what_one_that_caches_nothing_has_computed) {
   decodes.caching = false;
   decodes.store_uncached = true;
   GroupsInstance decoder{engine, decodes, WritePolicy::write_through};
-  const auto keys = prompt_of(100, 10);
+  const auto keys = keys_from(100, 10);
   EXPECT_EQ(decoder.serve(1, keys).miss, keys.size());
   EXPECT_EQ(decoder.cache->shared_totals().written, 5U + 10U + 1U);
   for (std::uint16_t pool = 0; pool < 3; ++pool) {
@@ -130,7 +130,7 @@ TEST(SharedGroupsInstances, bring_what_another_wrote_to_the_host_ahead_of_a_requ
   const ManagerConfig config = model_of({full_of_two, window_of_three, state_of_two}, 32, 32);
   GroupsInstance writer{engine, config, WritePolicy::write_through};
   GroupsInstance reader{engine, config, WritePolicy::none};
-  const auto keys = prompt_of(100, 10);
+  const auto keys = keys_from(100, 10);
   (void)writer.serve(1, keys);
   PrefetchOrder order;
   order.keys = keys;
@@ -162,7 +162,7 @@ class SharedGroups : public SharedGroupsByHand {
 
 TEST_F(SharedGroups, ask_once_for_all_groups_and_hold_nothing_meanwhile) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   put_all(keys);
   store_of_others.answers = false;
   ASSERT_TRUE(acquire(1, keys).has_value());
@@ -184,7 +184,7 @@ TEST_F(SharedGroups, ask_once_for_all_groups_and_hold_nothing_meanwhile) {
 
 TEST_F(SharedGroups, pin_their_hits_in_every_group_until_the_answer_comes) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, {keys.begin(), keys.begin() + 6});
   store_of_others.answers = false;
   const std::uint64_t unpinned = cache->manager().usage(Tier::device, PoolId{1}).evictable;
@@ -201,7 +201,7 @@ TEST_F(SharedGroups, pin_their_hits_in_every_group_until_the_answer_comes) {
 
 TEST_F(SharedGroups, end_a_hit_where_a_window_is_not_complete) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   put(0, keys, 0, 10);
   put(1, keys, 3, 5);  // the window of a hit of five units
   put(1, keys, 8, 9);
@@ -211,7 +211,7 @@ TEST_F(SharedGroups, end_a_hit_where_a_window_is_not_complete) {
 
 TEST_F(SharedGroups, make_a_window_of_blocks_of_their_own_and_of_others) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, {keys.begin(), keys.begin() + 6});
   put(0, keys, 6, 7);
   put(1, keys, 6, 7);  // the window of a hit of seven units has the sixth block, too
@@ -229,7 +229,7 @@ class OneCase final : public SharedGroupsByHand {
   /// A block of the group does not arrive.
   void lose_a_block(std::size_t group, Errc why) {
     make_groups(model_of({full_of_one, window_of_three}, 32, 32), store_of_others);
-    const auto keys = prompt_of(1, 10);
+    const auto keys = keys_from(1, 10);
     put(0, keys, 0, 10);
     put(1, keys, 0, 10);
     store_of_others.read_errors[key_of(group, keys, group == 0 ? 7 : 9)] = why;
@@ -254,7 +254,7 @@ TEST(SharedGroupsFaults, cost_a_hit_and_no_request) {
 
 TEST_F(SharedGroups, are_planned_without_an_answer_that_is_late) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   put_all(keys);
   store_of_others.answers = false;
   ASSERT_TRUE(acquire(1, keys).has_value());
@@ -272,7 +272,7 @@ TEST_F(SharedGroups, are_planned_without_an_answer_that_is_late) {
 
 TEST_F(SharedGroups, do_not_ask_for_a_second_after_a_block_of_full_attention_was_missing) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   put(1, keys, 0, 10);
   EXPECT_EQ(serve(1, keys).miss, 10U);
   ASSERT_TRUE(cache->drop(keys).has_value());
@@ -289,12 +289,12 @@ TEST_F(SharedGroups, do_not_ask_for_a_second_after_a_block_of_full_attention_was
 
 TEST_F(SharedGroups, share_the_probe_of_another_request_for_the_same_blocks) {
   make_model();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   put_all(keys);
   store_of_others.answers = false;
   ASSERT_TRUE(acquire(1, keys).has_value());
   ASSERT_TRUE(acquire(2, keys).has_value());
-  ASSERT_TRUE(acquire(3, prompt_of(1, 8)).has_value());
+  ASSERT_TRUE(acquire(3, keys_from(1, 8)).has_value());
   poll();
   EXPECT_EQ(store_of_others.probed, 2U) << "only the same question is the same";
   EXPECT_EQ(totals().look_ups_joined, 1U);
@@ -306,14 +306,14 @@ TEST_F(SharedGroups, share_the_probe_of_another_request_for_the_same_blocks) {
   }
   use(1, keys);
   use(2, keys);
-  use(3, prompt_of(1, 8));
+  use(3, keys_from(1, 8));
 }
 
 TEST_F(SharedGroups, use_an_optional_group_if_the_store_has_its_blocks_and_do_without_if_not) {
   GroupConfig draft = full_of_one;
   draft.optional = true;
   make_groups(model_of({full_of_one, draft}, 32, 32), store_of_others);
-  const auto keys = prompt_of(1, 6);
+  const auto keys = keys_from(1, 6);
   put(0, keys, 0, 6);
   put(1, keys, 0, 4);
   ASSERT_TRUE(acquire(1, keys).has_value());
@@ -322,7 +322,7 @@ TEST_F(SharedGroups, use_an_optional_group_if_the_store_has_its_blocks_and_do_wi
   EXPECT_EQ(cache->group_state(leases.at(1), second_group), GroupState::does_not_serve);
   release(1);
   settle();
-  const auto others = prompt_of(50, 6);
+  const auto others = keys_from(50, 6);
   put(0, others, 0, 6);
   put(1, others, 0, 6);
   ASSERT_TRUE(acquire(2, others).has_value());

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <memory>
-#include <numeric>
 
 namespace terrace::test {
 namespace {
@@ -46,12 +45,6 @@ class Instance final : public ContentFixture {
   MemorySharedStore store_;
 };
 
-std::vector<BlockKey> prompt_of(std::uint32_t first, std::uint32_t blocks) {
-  std::vector<std::uint32_t> names(blocks);
-  std::iota(names.begin(), names.end(), first);
-  return keys_of(names);
-}
-
 TEST(SharedInstances, serve_every_block_that_another_wrote) {
   for (const InclusionPolicy inclusion : {InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive,
                                           InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
@@ -63,9 +56,9 @@ TEST(SharedInstances, serve_every_block_that_another_wrote) {
       config.shared.writes = WritePolicy::none;
       Instance reader{engine, config};
       std::uint64_t id = 0;
-      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.request(++id, prompt_of(first, 10)).miss, 10U);
+      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.request(++id, keys_from(first, 10)).miss, 10U);
       for (std::uint32_t first = 100; first < 1000; first += 100) {
-        const RequestStats found = reader.request(++id, prompt_of(first, 10));
+        const RequestStats found = reader.request(++id, keys_from(first, 10));
         EXPECT_EQ(found.found[Source::shared], 10U);
         EXPECT_EQ(found.miss, 0U);
         EXPECT_TRUE(found.looked);
@@ -75,7 +68,7 @@ TEST(SharedInstances, serve_every_block_that_another_wrote) {
       EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 90U);
       EXPECT_EQ(writer.cache->moved().shared_writes.blocks, 90U);
       // A copy in memory of its own is nearer.
-      const RequestStats again = reader.request(++id, prompt_of(900, 10));
+      const RequestStats again = reader.request(++id, keys_from(900, 10));
       EXPECT_EQ(again.found[Source::device], 10U);
       EXPECT_FALSE(again.looked);
     }
@@ -91,7 +84,7 @@ TEST(SharedInstances, read_what_one_that_caches_nothing_has_computed) {
   decodes.store_uncached = true;
   Instance decoder{engine, decodes};
   Instance prefill{engine, config};
-  const auto keys = prompt_of(100, 20);
+  const auto keys = keys_from(100, 20);
   for (std::uint64_t id = 1; id <= 2; ++id) {
     EXPECT_EQ(decoder.request(id, keys).miss, keys.size()) << "it reads nothing, not even what it has written";
   }
@@ -110,8 +103,8 @@ TEST(SharedInstances, that_compute_the_same_blocks_write_few_of_them_twice) {
   Instance b{engine, config};
   // Neither reads what the other wrote: both compute all, the second a little later.
   const auto compute = [](Instance& instance, std::uint64_t id, std::uint32_t first) {
-    AcquireRequest wanted = request_for(id, prompt_of(first, 20));
-    const std::vector<BlockKey> keys = prompt_of(first, 20);
+    AcquireRequest wanted = request_for(id, keys_from(first, 20));
+    const std::vector<BlockKey> keys = keys_from(first, 20);
     wanted.keys = keys;
     wanted.farthest_source = Source::storage;
     Lease lease = instance.cache->acquire(wanted).value();

@@ -190,11 +190,6 @@ class UnfencedOnThreads : public testing::Test {
     made.pools = {{.block_bytes = KiB * 4, .device_blocks = blocks, .host_blocks = 4 * blocks}};
     return made;
   }
-  static std::vector<BlockKey> keys_from(std::uint32_t first) {
-    std::vector<std::uint32_t> names;
-    for (std::uint32_t i = 0; i < blocks; ++i) names.push_back(first + i);
-    return keys_of(names);
-  }
   static ComputeWork fills(std::vector<SlotId> slots, int value, std::shared_future<void> after = {}) {
     return [slots = std::move(slots), value, after](BlockAccess& access) {
       if (after.valid()) after.wait();
@@ -223,8 +218,8 @@ TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_t
   CacheSystem stack{options()};
   asio::thread_pool pool{2};
   AsyncCache runtime{pool.get_executor(), stack.cache()};
-  const auto keys = keys_from(1);
-  const auto others = keys_from(101);
+  const auto keys = keys_from(1, blocks);
+  const auto others = keys_from(101, blocks);
   {
     Grant grant = runtime.acquire(request_for(1, keys), asio::use_future).get();
     const Fence done = stack.device().launch(fills(grant.table, 1));
@@ -257,7 +252,7 @@ TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_t
 TEST_F(UnfencedOnThreads, a_stop_does_not_wait_for_what_is_quarantined) {
   CacheSystem stack{options()};
   asio::thread_pool pool{2};
-  const auto keys = keys_from(1);
+  const auto keys = keys_from(1, blocks);
   {
     AsyncCache runtime{pool.get_executor(), stack.cache()};
     {

@@ -5,6 +5,7 @@
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "tests/tools/temporary_directory.hpp"
 
 #include <gtest/gtest.h>
 
@@ -186,16 +187,10 @@ class WarmRestart : public testing::Test {
  protected:
   static constexpr std::uint32_t prompts = 40;
 
-  WarmRestart() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-  }
-  ~WarmRestart() override { std::filesystem::remove_all(directory_); }
-
   [[nodiscard]] CacheSystemOptions options() const {
     CacheSystemOptions options;
     options.pools = {{.block_bytes = KiB * 8, .device_blocks = 256, .host_blocks = 64, .staging_blocks = 8}};
-    options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB * 8, .io = IoChoice::threads};
+    options.storage = FileStorage{.directories = {directory_.path() / "store"}, .capacity = MiB * 8, .io = IoChoice::threads};
     options.write_policy = WritePolicy::none;
     return options;
   }
@@ -218,7 +213,7 @@ class WarmRestart : public testing::Test {
     return hits;
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(WarmRestart, hits_all_that_a_checkpoint_called_durable) {
@@ -257,7 +252,7 @@ TEST_F(WarmRestart, is_promised_by_no_checkpoint_whose_files_have_been_taken_awa
   serve(stack.cache());
   EXPECT_EQ(stack.cache().checkpoint(seconds{60})->left.lost_blocks, 0U);
   EXPECT_EQ(stack.storage_health()->state, StoreState::well);
-  std::filesystem::remove_all(directory_ / "store");
+  std::filesystem::remove_all(directory_.path() / "store");
   const Result<CheckpointReport> report = stack.cache().checkpoint(seconds{60});
   ASSERT_TRUE(report.has_value());
   EXPECT_TRUE(report->job.flush_error);

@@ -5,7 +5,6 @@
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
-#include <numeric>
 #include <stdexcept>
 
 namespace terrace::test {
@@ -364,15 +363,11 @@ TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
   config.pools[0].staging_blocks = trusted + 100;
   make(config, 3 * trusted);
-  std::vector<std::uint32_t> names(trusted + 50);
-  std::iota(names.begin(), names.end(), 1U);
-  const std::vector<BlockKey> keys = keys_of(names);
+  const std::vector<BlockKey> keys = keys_from(1, trusted + 50);
   const std::vector<BlockKey> others = keys_of({2'000'000, 2'000'001});
   run(9, others);
   run(1, keys);
-  names.resize(trusted + 100);
-  std::iota(names.begin(), names.end(), 1'000'000U);
-  run(2, keys_of(names));
+  run(2, keys_from(1'000'000, trusted + 100));
   ASSERT_GT(cache->match(keys).found[Source::storage], trusted);
   ASSERT_TRUE(acquire(3, keys).has_value());
   EXPECT_EQ(stats(3).found[Source::storage], trusted);

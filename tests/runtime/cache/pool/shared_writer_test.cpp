@@ -355,7 +355,7 @@ class SharedGroupsWrites : public SharedGroupsByHand {
 
 TEST_F(SharedGroupsWrites, bring_what_is_committed_in_every_pool_under_the_name_of_its_group) {
   make_model(WritePolicy::write_through);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   for (std::uint32_t block = 0; block < 5; ++block) EXPECT_TRUE(is_written(0, keys, block));
   for (std::uint32_t block = 0; block < 10; ++block) EXPECT_TRUE(is_written(1, keys, block));
@@ -371,11 +371,11 @@ TEST_F(SharedGroupsWrites, pass_over_blocks_of_a_window_that_have_no_copy_any_mo
   make_model(WritePolicy::write_through, 12, 0);
   store_of_others.usable_now = false;
   poll();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   EXPECT_EQ(totals().wishes, 2U);
   // Others take the slots of the first blocks of the window.
-  const auto others = prompt_of(100, 4);
+  const auto others = keys_from(100, 4);
   ASSERT_TRUE(acquire(2, others).has_value());
   ASSERT_TRUE(ready_when_settled(2));
   release(2);
@@ -398,7 +398,7 @@ TEST_F(SharedGroupsWrites, of_all_pools_together_keep_to_the_bytes_that_may_be_w
   ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
   config.shared.writing_bytes_max = Bytes{3 * block_bytes};  // one block of each pool
   make_groups(std::move(config), store_of_others, WritePolicy::write_through);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   EXPECT_EQ(totals().written, 15U);
   EXPECT_LE(store_of_others.writes_max, 3U) << "3 small blocks, or one of each size";
@@ -409,7 +409,7 @@ TEST_F(SharedGroupsWrites, of_all_pools_together_keep_to_the_bytes_of_a_day) {
   ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
   config.shared.daily_write_bytes = Bytes{9 * block_bytes};
   make_groups(std::move(config), store_of_others, WritePolicy::write_through);
-  (void)serve(1, prompt_of(1, 10));
+  (void)serve(1, keys_from(1, 10));
   std::uint64_t bytes = 0;
   for (const auto& [key, block] : store_of_others.blocks) bytes += block.size();
   EXPECT_LE(bytes, 9 * block_bytes);
@@ -419,7 +419,7 @@ TEST_F(SharedGroupsWrites, of_all_pools_together_keep_to_the_bytes_of_a_day) {
 
 TEST_F(SharedGroupsWrites, by_a_job_give_each_block_of_each_group_a_result) {
   make_model(WritePolicy::none);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   store_of_others.put({key_of(1, keys, 9)}, block_bytes_of(PoolId{1}));
   WriteBackOrder order;
@@ -438,7 +438,7 @@ TEST_F(SharedGroupsWrites, by_a_job_give_each_block_of_each_group_a_result) {
 
 TEST_F(SharedGroupsWrites, by_a_job_over_the_tree_bring_all_there_is) {
   make_model(WritePolicy::none);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   WriteBackOrder order;
   order.target = WriteBackOrder::Target::shared;
@@ -452,7 +452,7 @@ TEST_F(SharedGroupsWrites, by_a_job_over_the_tree_bring_all_there_is) {
 
 TEST_F(SharedGroupsWrites, by_a_job_end_with_their_budget_and_when_they_are_cancelled) {
   make_model(WritePolicy::none);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   WriteBackOrder order;
   order.target = WriteBackOrder::Target::shared;

@@ -5,7 +5,6 @@
 #include "runtime/engine/cache_parts.hpp"
 #include "tests/runtime/fixture.hpp"
 
-#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -423,9 +422,7 @@ TEST_F(StorageWriterRoom, without_a_host_what_finds_no_staging_is_dropped_and_co
 TEST_F(StorageWriterRoom, more_wishes_than_the_bound_are_refused_and_counted) {
   constexpr std::uint32_t extra = 100;
   make_with_staging(with_storage(sizes(StorageWriter::wishes_max + extra), WritePolicy::write_through), 1);
-  std::vector<std::uint32_t> names(StorageWriter::wishes_max + extra);
-  std::iota(names.begin(), names.end(), 1U);
-  compute(1, keys_of(names));
+  compute(1, keys_from(1, StorageWriter::wishes_max + extra));
   EXPECT_EQ(totals().store_skipped, extra);
 }
 

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -364,11 +363,6 @@ class CountedPolicy final : public EvictionPolicy {
 
 class SwapOutRuns : public CacheFixture {
  protected:
-  static std::vector<BlockKey> long_prompt(std::uint32_t first_name, std::uint32_t blocks) {
-    std::vector<std::uint32_t> names(blocks);
-    std::iota(names.begin(), names.end(), first_name);
-    return keys_of(names);
-  }
   [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
 };
 
@@ -377,16 +371,16 @@ TEST_F(SwapOutRuns, the_host_chooses_victims_for_a_run_and_not_for_each_of_its_b
   ManagerConfig config = sizes(100, 150);
   config.policy = [&](std::uint32_t capacity) { return std::make_unique<CountedPolicy>(capacity, asked); };
   make(config);
-  for (std::uint64_t id = 1; id <= 3; ++id) run(id, long_prompt(1000 * static_cast<std::uint32_t>(id), 100));
+  for (std::uint64_t id = 1; id <= 3; ++id) run(id, keys_from(1000 * static_cast<std::uint32_t>(id), 100));
   EXPECT_EQ(totals().evicted_host, 50U);
   asked = 0;
-  run(4, long_prompt(4000, 100));
+  run(4, keys_from(4000, 100));
   EXPECT_EQ(totals().evicted_host, 150U);
   EXPECT_LT(asked, 50U);
   // The begin of the second prompt is left: a prefix goes from its end.
-  EXPECT_EQ(cache->match(long_prompt(1000, 100)).total(), 0U);
-  EXPECT_EQ(cache->match(long_prompt(2000, 100)).found[Source::host], 50U);
-  EXPECT_EQ(cache->match(long_prompt(3000, 100)).found[Source::host], 100U);
+  EXPECT_EQ(cache->match(keys_from(1000, 100)).total(), 0U);
+  EXPECT_EQ(cache->match(keys_from(2000, 100)).found[Source::host], 50U);
+  EXPECT_EQ(cache->match(keys_from(3000, 100)).found[Source::host], 100U);
 }
 
 TEST_F(SwapOutRuns, blocks_that_leave_together_go_where_they_would_go_one_by_one) {

@@ -10,7 +10,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -80,10 +79,8 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
 TEST_F(WatermarksTest, evict_in_portions_so_that_no_poll_is_long) {
   constexpr std::uint32_t blocks = 1000;
   make(with_marks(sizes(blocks, blocks), {0.5, 0.5}));
-  std::vector<std::uint32_t> names(blocks);
-  std::iota(names.begin(), names.end(), 1U);
-  ASSERT_TRUE(acquire(1, keys_of(names)).has_value());
-  ASSERT_TRUE(commit(1, keys_of(names)).has_value());
+  ASSERT_TRUE(acquire(1, keys_from(1, blocks)).has_value());
+  ASSERT_TRUE(commit(1, keys_from(1, blocks)).has_value());
   release(1);
   std::uint64_t before = 0;
   for (int polls = 0; cache->next_deadline() <= clock.now(); ++polls) {
