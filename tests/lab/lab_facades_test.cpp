@@ -192,8 +192,7 @@ TEST_P(BadFacadeBench, ends_with_2_and_one_line) {
   Words all{paths.lab};
   all.insert(all.end(), words.begin(), words.end());
   const Ended ended = run(all);
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended);
   EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
   EXPECT_EQ(ended.out, "");
 }

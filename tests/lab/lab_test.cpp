@@ -259,8 +259,7 @@ TEST(CliBench, of_transfers_explains_itself) {
 TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
   for (const std::string device : {"cuda:999", "gpu"}) {
     const Ended ended = run(bench_words({"transfer", "--device", device}));
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_NE(ended.err.find("emulated"), std::string::npos) << ended.err;
   }
 }
@@ -268,8 +267,7 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
 TEST(CliBench, of_a_link_says_that_it_needs_a_gpu) {
   for (const std::string device : {"cuda:999", "emulated"}) {
     const Ended ended = run(bench_words({"link", "--device", device}));
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_NE(ended.err.find("--device " + device), std::string::npos) << ended.err;
   }
 }
@@ -330,8 +328,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(bench_words(GetParam()));
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended);
   EXPECT_EQ(ended.out, "");
 }
 
@@ -425,8 +422,7 @@ TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
     Words all = bench_words({"restart", "--directory", disk.path().string()});
     all.insert(all.end(), words.begin(), words.end());
     const Ended refused = run(all);
-    EXPECT_EQ(refused.status, 2);
-    EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
+    expect_refusal(refused);
   }
   EXPECT_EQ(run(bench_words({"restart", "--directory", (disk.path() / "none").string()})).status, 2);
 }

@@ -3,6 +3,8 @@
 #include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -24,6 +26,13 @@ namespace terrace::test {
   wanted.keys = keys;
   wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size()) + extra};
   return wanted;
+}
+
+/// Expects that one event was reported: the end of the wait of this request.
+inline void expect_only_event(std::span<const RequestEvent> events, std::uint64_t id, ErrorCode error = {}) {
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].id, RequestId{id});
+  EXPECT_EQ(events[0].error, error);
 }
 
 }  // namespace terrace::test

@@ -14,7 +14,13 @@ class SimulatedArenaWorker final : public ArenaWorker {
   void run(Task task) override { tasks_.push_back(std::move(task)); }
   [[nodiscard]] std::size_t queued() const { return tasks_.size(); }
   /// Carries out the next task at once. Returns false if there is none.
-  bool step();
+  bool step() {
+    if (tasks_.empty()) return false;
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
+    return true;
+  }
 
  private:
   std::deque<Task> tasks_;

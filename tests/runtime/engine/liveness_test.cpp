@@ -74,9 +74,7 @@ TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
 
   clock.advance(milliseconds{1});
   settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{3});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 3, Errc::deadline_exceeded);
   EXPECT_EQ(cache->manager().device_ledger().quarantined, 2U) << "the second load had that deadline, too";
   EXPECT_GT(cache->manager().next_deadline(), clock.now()) << "only the link is looked at again";
   release(3);
@@ -247,9 +245,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   EXPECT_EQ(cache.next_deadline(), began + seconds{2});
   clock.advance(seconds{2});
   settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{3});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 3, Errc::deadline_exceeded);
   lease.reset();
   EXPECT_EQ(cache.next_deadline(), began + seconds{5}) << "storage tries again all the same, for nobody";
   clock.advance(seconds{3});
@@ -290,9 +286,7 @@ TEST_F(SleepingEngine, is_woken_by_an_event_that_a_release_leaves) {
   EXPECT_TRUE(ready(3));
   EXPECT_TRUE(woken());
   poll();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{3});
-  EXPECT_FALSE(events[0].error);
+  expect_only_event(events, 3);
   EXPECT_FALSE(woken()) << "there is nothing left to report";
 }
 
@@ -307,9 +301,7 @@ TEST_F(SleepingEngine, is_woken_by_the_events_of_others_that_a_wait_leaves) {
   EXPECT_EQ(cache->wait(leases.at(3)).error(), Errc::deadline_exceeded);
   EXPECT_TRUE(woken());
   poll();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{4});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 4, Errc::deadline_exceeded);
   EXPECT_FALSE(woken());
   release(3);
   EXPECT_FALSE(woken()) << "it leaves no event";
@@ -521,9 +513,7 @@ TEST_F(SynchronousWait, fails_as_its_request_does_and_keeps_what_others_are_told
   cache.resume_transfers();
   EXPECT_EQ(cache.wait(second).error(), Errc::deadline_exceeded);
   const auto events = cache.poll();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{5});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 5, Errc::deadline_exceeded);
   EXPECT_EQ(cache.wait(first).error(), Errc::deadline_exceeded) << "although poll() has reported it";
   EXPECT_EQ(cache.wait(second).error(), Errc::deadline_exceeded);
   EXPECT_EQ(cache.await(first, 1, StreamRef{}).error(), Errc::deadline_exceeded);

@@ -164,9 +164,7 @@ TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_
   leases_.erase(5);
   clock_.advance(seconds{2});
   const std::vector<RequestEvent> events = settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{4});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 4, Errc::deadline_exceeded);
   clock_.advance(seconds{2});
   EXPECT_EQ(ranks_->transfers().health(0).state, RankHealth::State::well);
   EXPECT_EQ(ranks_->transfers().health(1).state, RankHealth::State::slow);

@@ -3,8 +3,7 @@
 #include "base/waker.hpp"
 #include "runtime/store/tier_batches.hpp"
 #include "terrace/host_memory.hpp"
-#include "tests/runtime/store/gated_shared_store.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <gtest/gtest.h>

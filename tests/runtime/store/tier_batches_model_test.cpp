@@ -1,7 +1,7 @@
 #include "runtime/store/tier_batches.hpp"
 
 #include "storage/io/aligned_buffer.hpp"
-#include "tests/runtime/store/gated_shared_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/seed.hpp"
 #include "tests/storage/harness.hpp"
 

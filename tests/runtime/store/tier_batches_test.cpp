@@ -1,6 +1,6 @@
 #include "runtime/store/tier_batches.hpp"
 
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <gtest/gtest.h>

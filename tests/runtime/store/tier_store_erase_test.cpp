@@ -4,7 +4,7 @@
 #include "storage/io/uring_io.hpp"
 #include "terrace/tier_store.hpp"
 #include "tests/runtime/store/child.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/seed.hpp"
 #include "tests/storage/harness.hpp"

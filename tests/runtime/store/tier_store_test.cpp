@@ -5,7 +5,7 @@
 #include "tests/patience.hpp"
 #include "tests/refusal.hpp"
 #include "tests/runtime/store/child.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/harness.hpp"
 

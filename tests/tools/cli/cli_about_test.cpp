@@ -332,8 +332,7 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_TRUE(ended.err.ends_with(": " + sentence + "\n")) << ended.err;
   }
 }

@@ -107,13 +107,11 @@ TEST(SelfTests, tells_what_is_damaged_in_the_configured_store) {
 TEST(SelfTests, refuses_a_wrong_configuration) {
   const TemporaryDirectory directory;
   const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
+  expect_refusal(wrong);
   const Ended missing = run({paths.program, "doctor", "--config", (directory.path() / "no.toml").string()});
   EXPECT_EQ(missing.status, 2);
   const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
-  EXPECT_EQ(no_directory.status, 2);
-  EXPECT_TRUE(is_one_line(no_directory.err)) << no_directory.err;
+  expect_refusal(no_directory);
 }
 
 TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
@@ -148,8 +146,7 @@ TEST(CliDoctor, refuses_a_device_that_is_not_there) {
     Words all{paths.program, "doctor"};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_EQ(ended.out, "");
   }
 }

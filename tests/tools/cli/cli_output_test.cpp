@@ -43,16 +43,14 @@ TEST_P(BrokenStandardOutput, is_a_failure_with_one_line) {
     EXPECT_NE(ended.err.find("cannot write to standard output: "), std::string::npos) << ended.err;
   }
   const Ended replayed = run_redirected(GetParam(), replay_words(small({})));
-  EXPECT_EQ(replayed.status, 3);
-  EXPECT_TRUE(is_one_line(replayed.err)) << replayed.err;
+  expect_refusal(replayed, 3);
 }
 
 TEST_P(BrokenStandardOutput, hides_no_failed_check_and_no_report) {
   const TemporaryDirectory directory;
   const Ended ended =
       run_redirected(GetParam(), replay_words(small({"--inject", "flip", "--report", (directory.path() / "r.json").string()})));
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended, 1);
   EXPECT_GT(report_in(directory).at_pointer("/verify/mismatches").to_number<int>(), 0);
 }
 
@@ -67,8 +65,7 @@ TEST(StandardOutput, that_is_closed_is_never_a_file_of_the_store) {
 
 TEST(Report, that_cannot_be_written_to_its_end_is_a_failure) {
   const Ended ended = run(replay_words(small({"--report", "/dev/full"})));
-  EXPECT_EQ(ended.status, 3);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended, 3);
 }
 
 TEST(Report, that_is_a_pipe_needs_somebody_who_reads_it) {
@@ -92,8 +89,7 @@ TEST(Trace, that_cannot_be_written_to_its_end_is_a_failure) {
 
 TEST(Report, that_cannot_be_written_is_told_behind_what_is_worse) {
   const Ended ended = run(replay_words(small({"--inject", "flip", "--report", "/dev/full"})));
-  EXPECT_EQ(ended.status, 1);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended, 1);
   EXPECT_NE(ended.err.find("terrace replay: --inject flip: "), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("; cannot write the report /dev/full: "), std::string::npos) << ended.err;
 }
@@ -105,8 +101,7 @@ TEST(Names, never_reach_the_terminal_with_control_characters) {
   for (const Words& words : {replay_words({directory.write(name, "{").string()}), replay_words({name}),
                              replay_words({"--" + name}), program({name}), program({"store", "stat", name})}) {
     const Ended ended = run(words);
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_FALSE(has_control_characters(ended.err)) << ended.err;
     EXPECT_EQ(ended.err.find('\xff'), std::string::npos) << ended.err;
     EXPECT_EQ(ended.err.find("\xc2\x9b"), std::string::npos) << ended.err;
@@ -166,8 +161,7 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
       Words all = told;
       all.insert(all.end(), {"--report", report});
       const Ended ended = run(replay_words(all));
-      EXPECT_EQ(ended.status, 2);
-      EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+      expect_refusal(ended);
       EXPECT_NE(ended.err.find(" is inside the store "), std::string::npos) << ended.err;
       EXPECT_FALSE(std::filesystem::exists(report));
     }

@@ -66,8 +66,7 @@ TEST(Cli, wants_a_command_it_knows) {
     Words all{paths.program};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
   }
 }
 
@@ -105,8 +104,7 @@ TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
   add("--storage-capacity", "16MiB");
   add("--report", (directory.path() / "r.json").string());
   const Ended ended = run(replay_words(words));
-  EXPECT_EQ(ended.status, 2) << ended.err;
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended);
   EXPECT_EQ(ended.out, "");
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
@@ -175,8 +173,7 @@ TEST(Cli, serves_right_blocks_over_several_ranks_and_sees_a_fault_on_any) {
   EXPECT_EQ(named.status, 0) << named.err;
   EXPECT_NE(named.out.find("ranks    2, sharded"), std::string::npos);
   const Ended flipped = run(replay_words(small({"--ranks", "4", "--inject", "flip"})));
-  EXPECT_EQ(flipped.status, 1);
-  EXPECT_TRUE(is_one_line(flipped.err)) << flipped.err;
+  expect_refusal(flipped, 1);
 }
 
 // It loads always, because on a busy machine a read may be expected to take longer than to compute the block; and there is a
@@ -208,8 +205,7 @@ TEST(Cli, refuses_a_store_of_blocks_of_another_size) {
   Words words{"--block-bytes", "8KiB"};
   words.insert(words.end(), storage.begin(), storage.end());
   const Ended ended = run(replay_words(words));
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended);
 }
 
 TEST(Cli, keeps_a_floor_of_free_space) {
@@ -307,8 +303,7 @@ TEST_P(EveryFault, is_caught_and_without_it_the_run_is_good) {
 
   words.insert(words.end(), {"--inject", fault});
   const Ended ended = run(replay_words(words), no_race_reports);
-  EXPECT_EQ(ended.status, 1) << ended.err;
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended, 1);
   EXPECT_NE(ended.err.find("--inject " + fault), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("mismatches caught; first: request "), std::string::npos) << ended.err;
   EXPECT_GT(report_in(directory).at_pointer("/verify/mismatches").to_number<int>(), 0);
@@ -324,8 +319,7 @@ TEST(Faults, flipped_on_their_way_to_storage_are_caught_when_they_come_back) {
 
 TEST(Faults, that_could_not_be_planted_end_with_3) {
   const Ended ended = run(replay_words({"--block-bytes", "4KiB", "--requests", "1", "--inject", "flip"}));
-  EXPECT_EQ(ended.status, 3);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended, 3);
 }
 
 }  // namespace

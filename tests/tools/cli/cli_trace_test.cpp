@@ -61,8 +61,7 @@ TEST_F(CliTrace, is_read_from_a_pipe_a_fifo_and_standard_input) {
 TEST_F(CliTrace, from_a_pipe_is_found_to_be_bad_before_anything_is_made) {
   for (const std::string& input : {std::string{"/dev/null"}, directory_.write("bad.jsonl", line + "{]\n").string()}) {
     const Ended ended = run_in_shell("cat '" + input + "' | \"$@\"", words("-"));
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_EQ(ended.out, "");
   }
   EXPECT_FALSE(std::filesystem::exists(directory_.path() / "r.json"));
@@ -70,15 +69,13 @@ TEST_F(CliTrace, from_a_pipe_is_found_to_be_bad_before_anything_is_made) {
 
 TEST_F(CliTrace, that_never_ends_its_line_or_has_no_finite_time_is_refused) {
   const Ended endless = run_in_shell("\"$@\" </dev/zero", words("-"));
-  EXPECT_EQ(endless.status, 2);
-  EXPECT_TRUE(is_one_line(endless.err)) << endless.err;
+  expect_refusal(endless);
   const Ended long_line = run(words(directory_.write("long", std::string(std::size_t{17} << 20, 'x')).string()));
   EXPECT_EQ(long_line.status, 2);
   EXPECT_NE(long_line.err.find(":1: the line is longer than 16MiB"), std::string::npos) << long_line.err;
   const std::string infinite = R"({"timestamp": 1e999, "input_length": 1, "output_length": 1, "hash_ids": []})";
   const Ended timeless = run(words(directory_.write("inf", infinite).string()));
-  EXPECT_EQ(timeless.status, 2);
-  EXPECT_TRUE(is_one_line(timeless.err)) << timeless.err;
+  expect_refusal(timeless);
 }
 
 TEST_F(CliTrace, that_nobody_writes_can_be_interrupted) {

@@ -108,9 +108,7 @@ TEST_F(SharedLoads, go_on_for_a_request_without_a_deadline_though_that_of_their_
   ASSERT_EQ(stats(5).joined, 2U);
   clock.advance(1s);
   settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{4});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 4, Errc::deadline_exceeded);
   EXPECT_EQ(cache->manager().device_ledger().quarantined, 0U);
   EXPECT_GT(cache->next_deadline(), clock.now() + 10s) << "only the link is looked at again";
   device->stuck(Direction::swap_in, false);

@@ -1,6 +1,6 @@
 // Write-back jobs to a store that several machines share, and the events of its copies.
 
-#include "tests/runtime/shared_writes_fixture.hpp"
+#include "tests/runtime/shared_fixture.hpp"
 
 #include <chrono>
 #include <set>

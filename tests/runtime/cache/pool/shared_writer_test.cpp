@@ -1,8 +1,8 @@
 // Tests of the writes to a store that several machines share.
 
 #include "runtime/cache/pool/shared_writer.hpp"
+#include "tests/runtime/shared_fixture.hpp"
 #include "tests/runtime/shared_groups_fixture.hpp"
-#include "tests/runtime/shared_writes_fixture.hpp"
 
 #include <algorithm>
 #include <array>

@@ -50,9 +50,7 @@ TEST_F(Tiers, a_device_slot_is_free_only_when_the_device_has_confirmed_the_copy)
   EXPECT_EQ(free_on_device(), 0U);
   EXPECT_EQ(resident(Tier::device), 2U);
   EXPECT_TRUE(ready_when_settled(2));
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{2});
-  EXPECT_FALSE(events[0].error);
+  expect_only_event(events, 2);
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
 }
 

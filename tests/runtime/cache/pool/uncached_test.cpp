@@ -6,7 +6,7 @@
 #include "terrace/keys.hpp"
 #include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
-#include "tests/runtime/shared_writes_fixture.hpp"
+#include "tests/runtime/shared_fixture.hpp"
 
 #include <gtest/gtest.h>
 
