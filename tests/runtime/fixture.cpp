@@ -104,6 +104,13 @@ void CacheFixture::settle() {
   }
 }
 
+void CacheFixture::run_and_poll(int times) {
+  for (int i = 0; i < times; ++i) {
+    device->run();
+    poll();
+  }
+}
+
 bool CacheFixture::ready_when_settled(std::uint64_t id) {
   settle();
   return ready(id);

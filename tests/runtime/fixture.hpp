@@ -57,6 +57,8 @@ class CacheFixture : public ::testing::Test {
   void poll();
   /// Lets everything move that can.
   void settle();
+  /// The same for what is on the device and the stores, in so many steps.
+  void run_and_poll(int times);
   /// Settles, and returns whether the request is ready then.
   [[nodiscard]] bool ready_when_settled(std::uint64_t id);
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }

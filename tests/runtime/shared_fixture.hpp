@@ -144,6 +144,10 @@ class SharedFixture : public ContentFixture {
     make(std::move(config));
     poll();  // notices that the store can be used
   }
+  void let_others_answer() {
+    store_of_others.answers = true;
+    settle();
+  }
   /// The engine has these blocks.
   void put(const std::vector<BlockKey>& keys) { store_of_others.put(keys, block_bytes); }
   [[nodiscard]] RequestState state(std::uint64_t id) const { return cache->state(leases.at(id)); }

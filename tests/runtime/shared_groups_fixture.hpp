@@ -143,6 +143,10 @@ class SharedGroupsByHand : public SharedGroupsFixture {
       store_of_others.put({key_of(group, keys, block)}, block_bytes_of(model[group].pool));
     }
   }
+  void let_others_answer() {
+    store_of_others.answers = true;
+    settle();
+  }
   [[nodiscard]] SharedTotals totals() const { return cache->shared_totals(); }
 
   HandSharedStore store_of_others;

@@ -215,10 +215,7 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
   ASSERT_EQ(store->stat().blocks, 0U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(3, keys).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_FALSE(ready(3));
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   EXPECT_EQ(store->stat().blocks, 2U);
@@ -272,18 +269,12 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
   ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(4, keys).has_value());  // {5, 6} is evicted and finds no slot in the host
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_EQ(device->commands(swap_in), 1U);
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   // The host tier needs slots again. Only those of the running load could become free, so it waits for the load.
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   EXPECT_FALSE(ready(10));
   for (const BlockKey& key : keys) {
     const SlotId slot = cache->find_block(key).value().host.value();
@@ -305,17 +296,11 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_though_its_request_has_gone)
   serve(3, keys_of({7, 8}));
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(4, keys).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   end(4, {});
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   EXPECT_FALSE(ready(10));
   device->stuck(swap_in, false);
   settle();

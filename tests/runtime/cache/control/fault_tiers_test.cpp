@@ -255,10 +255,7 @@ TEST_F(NoRoomBelow, is_found_out_while_a_block_waits_for_it) {
   device->stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
   ASSERT_TRUE(acquire(4, keys_of({11, 12})).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_TRUE(cache->pin(keys_of({1})).has_value());
   device->stuck(Direction::swap_in, false);
   ASSERT_TRUE(ready_when_settled(3));

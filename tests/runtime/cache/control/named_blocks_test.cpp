@@ -92,10 +92,7 @@ TEST_F(NamedBlocks, that_a_transfer_reads_or_fills_are_in_use) {
   settle();
   device->stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(3, keys).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_EQ(device->commands(Direction::swap_in), 1U);
   std::vector<SlotId> all;
   for (std::uint32_t slot = 0; slot < 4; ++slot) all.push_back(SlotId{slot});

@@ -132,8 +132,7 @@ TEST_F(PrefetchTest, leaves_no_second_copy_of_what_the_device_gets_meanwhile) {
   leases[1] = cache->acquire(wanted).value();
   const Fence written = compute(1, keys, 0);
   ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(resident(Tier::device), 3U);
   EXPECT_EQ(resident(Tier::host), 0U);
   EXPECT_EQ(prefetches().failed, 0U);
@@ -151,8 +150,7 @@ TEST_F(PrefetchTest, asks_the_shared_store_and_brings_its_blocks) {
   cache->end_step();
   ASSERT_EQ(store_of_others.probes.size(), 1U);
   EXPECT_EQ(store_of_others.probes[0].keys, (std::vector<BlockKey>{keys.begin() + 2, keys.end()}));
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_FALSE(cache->prefetching(id));
   EXPECT_EQ(in_host(keys), 4U);
   EXPECT_EQ(prefetches().from_shared, 4U);
@@ -231,8 +229,7 @@ TEST_F(PrefetchTest, that_gets_no_answer_costs_a_request_no_more_than_the_deadli
   EXPECT_TRUE(ready(1));
   EXPECT_EQ(stats(1).miss, 6U);
   EXPECT_EQ(prefetches().failed, 6U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
 }
 
 TEST_F(PrefetchTest, brings_at_most_a_quarter_of_the_host_tier_at_a_time) {
@@ -285,8 +282,7 @@ TEST_F(PrefetchTest, that_asks_can_be_cancelled) {
   cache->end_step();
   ASSERT_TRUE(cache->cancel_prefetch(id).has_value());
   EXPECT_FALSE(cache->prefetching(id));
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(in_host(keys), 0U);
 }
 

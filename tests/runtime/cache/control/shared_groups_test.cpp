@@ -298,8 +298,7 @@ TEST_F(SharedGroups, share_the_probe_of_another_request_for_the_same_blocks) {
   poll();
   EXPECT_EQ(store_of_others.probed, 2U) << "only the same question is the same";
   EXPECT_EQ(totals().look_ups_joined, 1U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   for (const std::uint64_t id : {1U, 2U, 3U}) {
     ASSERT_TRUE(ready(id));
     EXPECT_EQ(stats(id).miss, 0U);

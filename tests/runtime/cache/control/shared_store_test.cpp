@@ -328,8 +328,7 @@ TEST_F(SharedStoreTest, whose_answer_nobody_waits_for_any_more_changes_nothing) 
   release(1);
   poll();
   EXPECT_EQ(store_of_others.cancelled.size(), 1U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_FALSE(cache->has_pending_work());
   EXPECT_EQ(free_on_device(), 8U);
 }
@@ -347,8 +346,7 @@ TEST_P(SharedStoreWithHost, that_reads_for_a_request_that_is_gone_frees_the_slot
   EXPECT_EQ(free_on_device(), 8U) << "device slots wait for nobody";
   const Ledger arena_now = cache->manager().host_ledger();
   EXPECT_EQ(arena_now.held + arena_now.filling, 3U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(cache->manager().host_ledger().held + cache->manager().host_ledger().filling, 0U);
   EXPECT_EQ(resident(Tier::host), host_blocks == 0 ? 0U : 3U) << "what arrives in the host tier all the same is kept";
   cache->manager().check_invariants();
@@ -368,8 +366,7 @@ TEST_F(SharedStoreTest, is_left_alone_after_a_clear_until_the_weights_are_named)
   poll();
   EXPECT_EQ(failure(1), ErrorCode{Errc::cleared});
   leases.clear();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   const std::size_t probed = store_of_others.probed;
   serve(3, keys_of({7, 8}));
   EXPECT_EQ(store_of_others.probed, probed);
@@ -398,8 +395,7 @@ TEST_F(SharedStoreTest, whose_reads_are_under_way_at_a_clear_serves_nobody_with_
   const auto keys = keys_of({1, 2, 3});
   ASSERT_NO_FATAL_FAILURE(begin_reads(keys));
   cache->clear({});
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(failure(1), ErrorCode{Errc::cleared});
   leases.clear();
   settle();
@@ -417,8 +413,7 @@ TEST_F(SharedStoreTest, may_find_no_room_when_it_has_answered) {
   AcquireRequest other = request(2, {}, 3);
   leases[2] = cache->acquire(other).value();
   ASSERT_TRUE(ready(2)) << "the request that looks holds nothing";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(failure(1), ErrorCode{Errc::no_room});
   leases.erase(1);
   leases.erase(2);
@@ -452,8 +447,7 @@ TEST_F(SharedStoreTest, is_asked_only_if_loading_is_faster_than_computing) {
   clock.advance(15ms);
   store_of_others.answer_probes();
   poll();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   release(1);
   ASSERT_TRUE(acquire(2, keys_of({5, 6, 7})).has_value());
   EXPECT_TRUE(ready(2)) << "three blocks are computed before it has answered";

@@ -160,8 +160,7 @@ TEST_F(SharedJobs, end_when_ancestors_are_there_too) {
   poll();
   EXPECT_EQ(of(id, stored), 2U);
   EXPECT_EQ(progress(id).state, WriteBackState::running);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_EQ(of(id, stored), 2U);
 }
@@ -215,8 +214,7 @@ TEST_F(SharedJobs, fail_while_the_store_cannot_be_used) {
   store_of_others.usable_now = false;
   poll();
   EXPECT_EQ(of(waiting, failed), 0U) << "it has been asked for";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(under_way, stored) + of(under_way, failed), 40U);
   EXPECT_GT(of(under_way, failed), 0U);
   const WriteBackId later = start(to_shared(Scope::all));
@@ -257,8 +255,7 @@ TEST_F(SharedJobs, that_are_paused_while_they_write_begin_no_more_writes) {
   const WriteBackId id = start_writes(keys);
   ASSERT_EQ(store_of_others.writes.size(), 2U);
   ASSERT_TRUE(cache->pause_write_back(id).has_value());
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(id, stored), 2U);
   EXPECT_EQ(progress(id).under_way, 4U);
   ASSERT_TRUE(cache->resume_write_back(id).has_value());
@@ -291,8 +288,7 @@ TEST_P(EndedSharedJobs, give_up_what_is_not_there_when_they_are_late_or_cancelle
   EXPECT_EQ(of(id, stored), 1U);
   EXPECT_EQ(of(id, cancelled), 5U);
   EXPECT_EQ(cache->take_write_back_results(id).value().size(), 6U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(id, stored), 1U) << "it has ended";
   EXPECT_FALSE(cache->has_pending_work());
   cache->manager().check_invariants();
@@ -307,8 +303,7 @@ TEST_F(SharedJobs, of_cleared_blocks_end) {
   store_of_others.answers = false;
   const WriteBackId id = start(prefix(keys));
   cache->clear({});
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(id, dropped_gone), 4U);
   EXPECT_EQ(progress(id).state, WriteBackState::done);
 }
@@ -363,8 +358,7 @@ TEST_F(SharedJobs, and_policies_tell_watchers_of_copies_that_expire) {
   settle();
   ASSERT_EQ(store_of_others.writes.size(), 2U);
   cache->clear({});
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   const std::vector<KvEvent> after = events_of_shared();
   ASSERT_EQ(after.size(), 1U);
   EXPECT_EQ(after[0].kind, KvEvent::Kind::cleared);

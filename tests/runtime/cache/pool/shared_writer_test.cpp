@@ -59,8 +59,7 @@ TEST_F(SharedWrites, of_a_host_copy_that_is_evicted_meanwhile_keep_its_bytes) {
   serve_here(3, keys_from(21, 8));  // the host evicts them
   EXPECT_EQ(cache->match(keys).total(), 0U);
   cache->manager().check_invariants();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
 }
 
@@ -82,8 +81,7 @@ TEST_F(SharedWrites, share_a_host_copy_with_writes_to_storage) {
   settle();  // storage has ended, the shared store has not
   EXPECT_EQ(resident(Tier::storage), 4U);
   cache->manager().check_invariants();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
   EXPECT_EQ(cache->manager().host_ledger().held, 0U);
 }
@@ -152,8 +150,7 @@ TEST_F(SharedWrites, take_half_of_staging_at_most) {
   settle();
   EXPECT_EQ(store_of_others.writes.size(), 3U);
   EXPECT_EQ(cache->manager().host_ledger().held, 3U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(store_of_others.written.size(), 10U);
   EXPECT_EQ(store_of_others.writes_max, 3U);
 }
@@ -214,8 +211,7 @@ TEST_F(SharedWrites, what_was_wished_is_what_was_done_what_was_not_and_what_wait
   ASSERT_GT(store_of_others.writes.size(), 0U);
   EXPECT_EQ(waiting(), 20U) << "those that are being written count";
   store_of_others.write_error = Errc::io_failed;
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(waiting(), 0U);
   EXPECT_EQ(totals().wished, totals().written + totals().drop_failed);
   cache->manager().check_invariants();
@@ -287,8 +283,7 @@ TEST_F(SharedWrites, of_cleared_blocks_are_not_begun) {
   poll();  // they are being copied to staging
   cache->clear({});
   device->stuck(Direction::swap_out, false);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(store_of_others.written.empty());
   EXPECT_EQ(totals().drop_off, 3U);
   EXPECT_FALSE(cache->has_pending_work());
@@ -310,8 +305,7 @@ TEST_F(SharedWrites, of_cleared_blocks_are_not_begun_though_their_wish_had_to_en
   cache->clear({});
   ASSERT_TRUE(cache->resume_shared(SharedStore::Fingerprint{}).has_value());
   device->stuck(Direction::swap_out, false);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(store_of_others.written.empty()) << "they are for the weights of before";
 }
 
@@ -332,8 +326,7 @@ TEST_F(SharedWrites, that_stand_still_delay_no_request) {
     settle();
   }
   EXPECT_GT(store_of_others.writes.size(), 0U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
 }
 
 // ---- how a model with several KV cache groups writes to a store that several machines share: by policy, and by write-back jobs

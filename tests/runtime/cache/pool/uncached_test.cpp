@@ -248,8 +248,7 @@ TEST_F(UncachedShared, blocks_keep_their_slots_until_their_bytes_are_staged_and_
   EXPECT_EQ(store_of_others.writes.size(), 3U);
   EXPECT_TRUE(store_of_others.written.empty());
   EXPECT_EQ(free_on_device(), 8U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
 }
 
@@ -272,8 +271,7 @@ TEST_F(UncachedShared, blocks_go_to_storage_and_to_the_store_of_all) {
   settle();
   EXPECT_EQ(store->stat().blocks, 3U);
   EXPECT_EQ(free_on_device(), 5U) << "the shared store has not got them";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
   EXPECT_EQ(free_on_device(), 8U);
   EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
@@ -294,8 +292,7 @@ TEST_F(UncachedShared, blocks_that_grow_one_by_one_and_those_of_several_requests
   release(1);
   settle();
   EXPECT_EQ(resident(Tier::device), 6U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(long_keys));
   EXPECT_TRUE(is_written(other_keys));
   EXPECT_EQ(free_on_device(), 16U);
@@ -309,8 +306,7 @@ TEST_F(UncachedShared, blocks_that_wait_for_their_turn_delay_no_request) {
     settle();
   }
   EXPECT_GT(totals().drop_gone + store_of_others.probes.size(), 0U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   wait(5s);
   EXPECT_EQ(free_on_device(), 8U);
 }
@@ -337,8 +333,7 @@ TEST_F(UncachedShared, blocks_do_not_wait_for_a_store_that_cannot_be_used) {
   store_of_others.usable_now = false;
   poll();
   EXPECT_EQ(free_on_device(), 4U) << "only those are left whose probe is under way";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(free_on_device(), 8U);
   EXPECT_TRUE(store_of_others.written.empty());
 }
@@ -366,8 +361,7 @@ TEST_F(UncachedShared, blocks_of_before_a_clear_are_not_written_after_it) {
   cache->clear(options);
   use(2, keys_from(11, 2));  // it was acquired before
   device->stuck(Direction::swap_out, false);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(store_of_others.written.empty());
   EXPECT_EQ(free_on_device(), 8U);
   decode(3, keys);
