@@ -43,11 +43,7 @@ std::vector<std::vector<BlockKey>> prompts() {
 void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>& keys) {
   const RequestId request{id};
   (void)manager.requests().match(keys);
-  AcquireRequest wanted;
-  wanted.id = request;
-  wanted.keys = keys;
-  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-  TERRACE_CHECK(manager.requests().acquire(wanted).has_value());
+  TERRACE_CHECK(manager.requests().acquire(test::request_for(id, keys)).has_value());
   TERRACE_CHECK(manager.requests().extend(request, 1).has_value());
   TERRACE_CHECK(manager.requests().commit(request, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
   TERRACE_CHECK(manager.requests().commit(request, keys, Fence{id}).has_value());

@@ -10,6 +10,7 @@
 #include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/seed.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
@@ -77,11 +78,8 @@ class Soak : public testing::TestWithParam<Kind> {
   void begin() {
     const bool often = random_.chance(0.6);
     const std::size_t prompt = random_.below(often ? prompts_.size() / 8 : prompts_.size());
-    AcquireRequest wanted;
-    wanted.id = RequestId{++requests_};
-    wanted.keys = prompts_[prompt];
-    wanted.units = HashUnits{static_cast<std::uint32_t>(wanted.keys.size() + random_.below(3))};
-    Result<Lease> lease = cache_->acquire(wanted);
+    const auto extra = static_cast<std::uint32_t>(random_.below(3));
+    Result<Lease> lease = cache_->acquire(test::request_for(++requests_, prompts_[prompt], extra));
     refused_ += !lease;
     if (lease) clients_.push_back({std::move(*lease), prompt});
   }

@@ -23,9 +23,7 @@ namespace {
 CacheSystemOptions options_for(DeviceOptions device) {
   CacheSystemOptions options;
   options.ranks.front().device = device;
-  options.pools.front().block_bytes = KiB * 4;
-  options.pools.front().device_blocks = 8;
-  options.pools.front().host_blocks = 4;
+  options.pools = {{.block_bytes = KiB * 4, .device_blocks = 8, .host_blocks = 4}};
   options.engine_owns_slots = true;
   options.key_order = KeyOrder::flat;
   options.storage = MemoryStorage{KiB * 4 * 64};
