@@ -20,7 +20,6 @@
 #include <vector>
 
 namespace terrace {
-
 namespace {
 
 constexpr TypicalSequence typical{.tokens = 4096, .chunk_tokens = 512, .encoder_tokens = 256};
@@ -250,8 +249,8 @@ ManagerConfig config_of(const PoolPlan& plan) {
   return config;
 }
 
-std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device) {
-  return test::refusal_of<std::invalid_argument>([&] { (void)plan_pools(groups, typical, device, Bytes{}); });
+std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequence& sequence, Bytes device) {
+  return test::refusal_of<std::invalid_argument>([&] { (void)plan_pools(groups, sequence, device, Bytes{}); });
 }
 
 TEST(PoolPlan, puts_groups_with_blocks_of_one_size_into_one_pool) {
@@ -285,9 +284,9 @@ TEST(PoolPlan, says_how_much_would_do_where_there_is_too_little) {
 
 /// Allocates as many sequences as fit, of all lengths around the typical one.
 TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_full) {
-  const TypicalSequence typical{1024, 256, 64};
+  const TypicalSequence sequence{1024, 256, 64};
   const Bytes device = MiB * 512;
-  const PoolPlan plan = plan_pools(nine_groups(), typical, device, Bytes{});
+  const PoolPlan plan = plan_pools(nine_groups(), sequence, device, Bytes{});
   CacheManager manager{config_of(plan)};
   const std::uint32_t unit = manager.unit_tokens();
   Random random{9};
@@ -295,16 +294,16 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
   std::uint64_t next = 0;
   std::uint64_t refused = 0;
   for (int step = 0; step < 3000; ++step) {
-    const auto units = static_cast<std::uint32_t>(random.between(typical.tokens / 2, typical.tokens * 3 / 2) / unit);
+    const auto units = static_cast<std::uint32_t>(random.between(sequence.tokens / 2, sequence.tokens * 3 / 2) / unit);
     const std::vector<std::uint32_t> names(units, static_cast<std::uint32_t>(next % 400));
     const std::vector<BlockKey> keys = test::keys_of(names);
     AcquireRequest request;
     request.id = RequestId{++next};
     request.keys = keys;
     request.units = HashUnits{units};
-    const std::uint32_t chunk = typical.chunk_tokens / unit;
+    const std::uint32_t chunk = sequence.chunk_tokens / unit;
     request.new_units_max = HashUnits{chunk};
-    request.encoder_tokens = typical.encoder_tokens;
+    request.encoder_tokens = sequence.encoder_tokens;
     if (!manager.requests().acquire(request)) {
       ++refused;
       ASSERT_FALSE(running.empty());

@@ -14,21 +14,25 @@
 namespace terrace::test {
 namespace {
 
-const std::string line = R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
-                         "\n";
+/// A request of two blocks.
+std::string line_at(const std::string& timestamp) {
+  return R"({"timestamp": )" + timestamp +
+         R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+         "\n";
+}
 
 class CliTrace : public testing::Test {
  protected:
   /// Seven requests.
   std::string trace() const {
     std::string text;
-    for (int i = 0; i < 7; ++i) text += line;
+    for (int i = 0; i < 7; ++i) text += line_at("0");
     return directory_.write("t.jsonl", text).string();
   }
   std::string compressed() const {
     const std::string file = (directory_.path() / "t.gz").string();
     const gzFile out = ::gzopen(file.c_str(), "wb");
-    for (int i = 0; i < 7; ++i) ::gzputs(out, line.c_str());
+    for (int i = 0; i < 7; ++i) ::gzputs(out, line_at("0").c_str());
     ::gzclose(out);
     return file;
   }
@@ -59,7 +63,7 @@ TEST_F(CliTrace, is_read_from_a_pipe_a_fifo_and_standard_input) {
 }
 
 TEST_F(CliTrace, from_a_pipe_is_found_to_be_bad_before_anything_is_made) {
-  for (const std::string& input : {std::string{"/dev/null"}, directory_.write("bad.jsonl", line + "{]\n").string()}) {
+  for (const std::string& input : {std::string{"/dev/null"}, directory_.write("bad.jsonl", line_at("0") + "{]\n").string()}) {
     const Ended ended = run_in_shell("cat '" + input + "' | \"$@\"", words("-"));
     expect_refusal(ended);
     EXPECT_EQ(ended.out, "");
@@ -96,12 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, Interrupted,
 
 /// Three requests, then none for a long time: the program sleeps when the signal comes.
 std::string waiting_trace(const TemporaryDirectory& directory) {
-  const auto line = [](const std::string& timestamp) {
-    return R"({"timestamp": )" + timestamp +
-           R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
-           "\n";
-  };
-  return directory.write("t.jsonl", line("0") + line("0") + line("0") + line("1e12")).string();
+  return directory.write("t.jsonl", line_at("0") + line_at("0") + line_at("0") + line_at("1e12")).string();
 }
 
 TEST_P(Interrupted, prints_what_was_done_and_ends_with_130) {
@@ -191,12 +190,7 @@ TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
 }
 
 TEST_F(CliCheckpoint, is_taken_when_the_replay_is_interrupted) {
-  const auto line = [](const std::string& timestamp) {
-    return R"({"timestamp": )" + timestamp +
-           R"(, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
-           "\n";
-  };
-  const std::string trace = directory.write("t.jsonl", line("0") + line("0") + line("1e12")).string();
+  const std::string trace = directory.write("t.jsonl", line_at("0") + line_at("0") + line_at("1e12")).string();
   OnTerminal program{words({trace, "--speed", "1", "--write-policy", "none", "--checkpoint", "60"})};
   ASSERT_TRUE(program.wait_for("2 requests  hits"));
   program.signal(SIGTERM);

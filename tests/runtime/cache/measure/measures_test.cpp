@@ -139,7 +139,6 @@ TransferQueue queue(const TransferClock& clock, Direction direction, Urgency urg
 
 TEST(TransferClock, counts_what_has_not_ended_by_direction_and_urgency) {
   TransferClock clock;
-  const TimePoint start{};
   clock.begin(transfer(1, Direction::swap_in, Urgency::request, 3), start);
   clock.begin(transfer(2, Direction::swap_out, Urgency::store, 4), start + milliseconds{5});
   clock.begin(transfer(3, Direction::swap_out, Urgency::store, 5), start + milliseconds{10});
@@ -158,7 +157,6 @@ TEST(TransferClock, counts_what_has_not_ended_by_direction_and_urgency) {
 
 TEST(TransferClock, measures_from_the_order_to_the_end) {
   TransferClock clock;
-  const TimePoint start{};
   clock.begin(transfer(1, Direction::swap_in, Urgency::request, 1), start);
   clock.begin(transfer(2, Direction::swap_out, Urgency::request, 1), start);
   clock.end(TransferId{1}, start + milliseconds{2});
@@ -173,7 +171,6 @@ TEST(TransferClock, measures_from_the_order_to_the_end) {
 TEST(TransferClock, measures_reads_and_writes_of_storage) {
   using Access = TransferClock::Access;
   TransferClock clock;
-  const TimePoint start{};
   const std::uint32_t first = clock.begin(Access::read, start);
   const std::uint32_t second = clock.begin(Access::read, start + milliseconds{1});
   const std::uint32_t write = clock.begin(Access::write, start + milliseconds{2});
