@@ -18,14 +18,11 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <random>
-#include <span>
 #include <utility>
 #include <vector>
 

@@ -5,7 +5,6 @@
 #include "tests/runtime/shared_groups_fixture.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 
 namespace terrace::test {
