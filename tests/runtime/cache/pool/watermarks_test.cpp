@@ -3,6 +3,7 @@
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/engine/cache_parts.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
@@ -193,13 +194,8 @@ TEST_F(WatermarksTest, follow_the_size_of_the_pool) {
   EXPECT_EQ(free_on_device(), 2U);
 }
 
-std::string refusal_of(const ManagerConfig& config) {
-  try {
-    const CacheManager manager{config};
-    return "";
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
+std::string why_no_manager(const ManagerConfig& config) {
+  return refusal_of<std::invalid_argument>([&] { const CacheManager manager{config}; });
 }
 
 TEST_F(WatermarksTest, keep_what_bursts_of_requests_need_if_a_reserve_is_allowed) {
@@ -240,16 +236,16 @@ TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
   for (const Watermarks wrong : {Watermarks{0.5, 0.25}, Watermarks{-0.1, 0.5}, Watermarks{0.5, 1},
                                  Watermarks{std::numeric_limits<double>::quiet_NaN(), 0.5}}) {
     config.device_watermarks = wrong;
-    EXPECT_NE(refusal_of(config).find("watermarks of the device: low"), std::string::npos);
+    EXPECT_NE(why_no_manager(config).find("watermarks of the device: low"), std::string::npos);
   }
   config.device_watermarks = {};
   for (const double wrong : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()}) {
     config.device_reserve_max = wrong;
-    EXPECT_NE(refusal_of(config).find("device_reserve_max is"), std::string::npos);
+    EXPECT_NE(why_no_manager(config).find("device_reserve_max is"), std::string::npos);
   }
   config.device_reserve_max = 0;
   config.host_watermarks = {0.1, 0.2};
-  EXPECT_EQ(refusal_of(config), "");
+  EXPECT_EQ(why_no_manager(config), "");
 }
 
 }  // namespace
