@@ -319,7 +319,7 @@ struct BadPlan {
   std::vector<std::string> words;
   std::string message;
 
-  friend void PrintTo(const Bad& row, std::ostream* out) { *out << row.message; }
+  friend void PrintTo(const BadPlan& row, std::ostream* out) { *out << row.message; }
 };
 
 class BadPlanOptions : public testing::TestWithParam<BadPlan> {};
