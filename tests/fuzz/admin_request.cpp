@@ -1,4 +1,4 @@
-#include "tests/fuzz/admin_request.hpp"
+#include "tests/fuzz/fuzzed.hpp"
 
 #include "base/check.hpp"
 #include "runtime/admin/mailbox.hpp"

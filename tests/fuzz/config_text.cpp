@@ -1,4 +1,4 @@
-#include "tests/fuzz/config_text.hpp"
+#include "tests/fuzz/fuzzed.hpp"
 
 #include "base/check.hpp"
 #include "terrace/config.hpp"

@@ -1,4 +1,4 @@
-#include "tests/fuzz/crafted_store.hpp"
+#include "tests/fuzz/fuzzed.hpp"
 
 #include "storage/file/file_store.hpp"
 #include "storage/io/little_endian.hpp"
@@ -19,7 +19,9 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -251,8 +253,8 @@ std::optional<std::set<BlockKey>> serve(SimulatedIo& io, const FileStoreConfig& 
 
 }  // namespace
 
-void run_crafted_store(std::span<const std::byte> input) {
-  const Crafted crafted{input};
+void run_crafted_store(std::string_view input) {
+  const Crafted crafted{std::as_bytes(std::span{input})};
   const std::optional<Look> would = look(crafted.disk());
   SimulatedIo io{crafted.disk()};
   const auto does = serve(io, crafted.config(), crafted.slots());

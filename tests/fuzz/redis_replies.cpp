@@ -1,4 +1,4 @@
-#include "tests/fuzz/redis_replies.hpp"
+#include "tests/fuzz/fuzzed.hpp"
 
 #include "base/check.hpp"
 #include "storage/redis/channel.hpp"

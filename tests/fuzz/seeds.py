@@ -1,5 +1,5 @@
-"""Writes the inputs of tests/fuzz/corpus and value-corpus that people thought of. See crafted_store.hpp and shared_values.hpp for
-what the numbers mean."""
+"""Writes the inputs of tests/fuzz/corpus and value-corpus that people thought of. See fuzzed.hpp for what the
+numbers mean."""
 import pathlib
 import struct
 

@@ -1,4 +1,4 @@
-#include "tests/fuzz/shared_values.hpp"
+#include "tests/fuzz/fuzzed.hpp"
 
 #include "base/check.hpp"
 #include "storage/io/little_endian.hpp"
@@ -8,13 +8,15 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace terrace::test {
 namespace {
 
-constexpr std::size_t change_bytes = 8;
+constexpr std::size_t value_change_bytes = 8;
 constexpr std::size_t small = 600;
 constexpr std::size_t large = std::size_t{16} << 10;
 
@@ -71,7 +73,7 @@ void change(std::vector<Value>& values, const GoodValues& good, std::span<const 
     case ValueChange::swapped: std::swap(values.front(), values.back()); break;
     case ValueChange::removed: value.clear(); break;
     case ValueChange::raw: {
-      const auto rest = input.subspan(change_bytes);
+      const auto rest = input.subspan(value_change_bytes);
       std::copy_n(rest.begin(), std::min(rest.size(), value.size() - offset),
                   value.begin() + static_cast<std::ptrdiff_t>(offset));
     }
@@ -91,14 +93,15 @@ void correct(std::vector<Value>& values, const GoodValues& good, bool headers_to
 
 }  // namespace
 
-void run_shared_values(std::span<const std::byte> input) {
+void run_shared_values(std::string_view bytes) {
+  const auto input = std::as_bytes(std::span{bytes});
   const unsigned flags = input.empty() ? 0 : std::to_integer<unsigned>(input[0]);
   const GoodValues& good = good_values(flags);
   std::vector<Value> values = good.values;
-  for (auto rest = input.subspan(std::min<std::size_t>(1, input.size())); rest.size() >= change_bytes;) {
+  for (auto rest = input.subspan(std::min<std::size_t>(1, input.size())); rest.size() >= value_change_bytes;) {
     change(values, good, rest);
     const bool is_last = static_cast<ValueChange>(std::to_integer<unsigned>(rest[0]) % 6) == ValueChange::raw;
-    rest = is_last ? rest.first(0) : rest.subspan(change_bytes);
+    rest = is_last ? rest.first(0) : rest.subspan(value_change_bytes);
   }
   if ((flags & sealed) == 0) correct(values, good, (flags & corrected) != 0);
   SharedValueReader reader{good.secret};

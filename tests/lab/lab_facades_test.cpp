@@ -184,8 +184,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(BadFacadeBench, ends_with_2_and_one_line) {
   const auto& [words, part] = GetParam();
   const Ended ended = run(lab(words));
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended);
   EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
   EXPECT_EQ(ended.out, "");
 }

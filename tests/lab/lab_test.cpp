@@ -1,5 +1,6 @@
 #include "base/random.hpp"
 #include "lab/index/index_subject.hpp"
+#include "lab/policies/policies.hpp"
 #include "radix/eviction/adaptive_policy.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "storage/io/uring_io.hpp"
@@ -252,8 +253,7 @@ TEST(CliBench, of_transfers_explains_itself) {
 TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
   for (const std::string device : {"cuda:999", "gpu"}) {
     const Ended ended = run(lab({"transfer", "--device", device}));
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_NE(ended.err.find("emulated"), std::string::npos) << ended.err;
   }
 }
@@ -261,8 +261,7 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
 TEST(CliBench, of_a_link_says_that_it_needs_a_gpu) {
   for (const std::string device : {"cuda:999", "emulated"}) {
     const Ended ended = run(lab({"link", "--device", device}));
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_NE(ended.err.find("--device " + device), std::string::npos) << ended.err;
   }
 }
@@ -323,8 +322,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(lab(GetParam()));
-  EXPECT_EQ(ended.status, 2);
-  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  expect_refusal(ended);
   EXPECT_EQ(ended.out, "");
 }
 
@@ -413,9 +411,7 @@ TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
   EXPECT_GT(report.at("ratio").to_number<double>(), 0);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator{disk.path()}, {}), 1) << "the report alone is left";
   for (const Words& words : {Words{"--blocks", "0"}, Words{"--rounds", "0"}, Words{"--path-blocks", "0"}, Words{"--io", "aio"}}) {
-    const Ended refused = run(lab({"restart", "--directory", disk.path().string()}, words));
-    EXPECT_EQ(refused.status, 2);
-    EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
+    expect_refusal(run(lab({"restart", "--directory", disk.path().string()}, words)));
   }
   EXPECT_EQ(run(lab({"restart", "--directory", (disk.path() / "none").string()})).status, 2);
 }
@@ -430,6 +426,40 @@ TEST(CliBench, of_storage_leaves_nothing_behind_when_interrupted) {
   EXPECT_EQ(ended.status, 130) << ended.err;
   EXPECT_NE(ended.err.find("terrace-lab storage: interrupted"), std::string::npos) << ended.err;
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
+}
+
+// ---- help texts of terrace-lab, its complaints, and its further eviction policies
+
+TEST(LabHelp, fits_on_a_screen_of_80_columns_and_says_what_options_take) {
+  for (const std::string command :
+       {"", "index", "keys", "link", "offload", "replay", "restart", "room", "shared", "storage", "tier-store", "transfer"}) {
+    const Ended ended = run(command.empty() ? lab({"--help"}) : lab({command, "--help"}));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_LE(width(ended.out), 80U) << ended.out;
+    EXPECT_NE(ended.out.find("Usage: terrace-lab" + (command.empty() ? "" : " " + command)), std::string::npos) << ended.out;
+    for (const char* const type : {"TEXT", "UINT", "FLOAT", "INT "}) {
+      EXPECT_EQ(ended.out.find(type), std::string::npos) << ended.out;
+    }
+  }
+}
+
+TEST(LabHelp, complaints_name_the_wrong_word_and_the_nearest_right_one) {
+  const Ended ended = run(lab({"storage", "--directroy", "x"}));
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err, "terrace-lab storage: there is no option --directroy; did you mean --directory?\n");
+  EXPECT_TRUE(run(lab({})).err.starts_with("terrace-lab: a command is missing: index, keys, ")) << run(lab({})).err;
+}
+
+TEST(LabReplay, takes_every_policy) {
+  for (const tools::PolicyKind kind : tools::all_policies) {
+    const TemporaryDirectory directory;
+    const std::string name{to_string(kind)};
+    const std::string file = (directory.path() / "r.json").string();
+    const Ended ended = run(lab({"replay", "--requests", "50", "--device-blocks", "200", "--host-blocks", "0", "--block-bytes",
+                                 "4KiB", "--policy", name, "--report", file}));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    EXPECT_EQ(report_in(directory).at("config").at("policy").as_string(), name);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "storage/redis/resp_reader.hpp"
 #include "storage/redis/tls_stream.hpp"
+#include "tests/refusal.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -17,12 +18,7 @@ namespace terrace::test {
 namespace {
 
 std::string refusal(std::string_view url) {
-  try {
-    (void)parse_redis_url(url);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
+  return refusal_of<std::invalid_argument>([&] { (void)parse_redis_url(url); });
 }
 
 TEST(RedisOptions, are_read_from_an_url) {
@@ -141,12 +137,8 @@ TEST(TlsContext, refuses_a_file_that_is_a_pipe_or_a_device) {
       RedisOptions options;
       options.cert_file = "/nowhere/cert.pem";
       options.*file = named;
-      try {
-        const TlsContext context{options};
-        FAIL();
-      } catch (const std::invalid_argument& error) {
-        EXPECT_EQ(std::string{error.what()}, "the shared store: " + named + " with keys for TLS is no ordinary file");
-      }
+      EXPECT_EQ(refusal_of<std::invalid_argument>([&] { const TlsContext context{options}; }),
+                "the shared store: " + named + " with keys for TLS is no ordinary file");
     }
   }
   std::filesystem::remove(pipe);

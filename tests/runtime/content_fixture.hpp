@@ -54,16 +54,14 @@ class ContentFixture : public CacheFixture {
   /// Serves a whole request.
   void serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     use(id, keys);
     settle();
   }
   /// The same as serve(), for blocks that must all be hits.
   void expect_hit(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     EXPECT_EQ(hits(id), keys.size());
     use(id, keys);
     settle();

@@ -104,6 +104,18 @@ void CacheFixture::settle() {
   }
 }
 
+void CacheFixture::run_and_poll(int times) {
+  for (int i = 0; i < times; ++i) {
+    device->run();
+    poll();
+  }
+}
+
+bool CacheFixture::ready_when_settled(std::uint64_t id) {
+  settle();
+  return ready(id);
+}
+
 void CacheFixture::release(std::uint64_t id) { leases.erase(id); }
 bool CacheFixture::ready(std::uint64_t id) const { return cache->state(leases.at(id)) == RequestState::ready; }
 RequestStats CacheFixture::stats(std::uint64_t id) const { return cache->request_stats(leases.at(id)).value(); }

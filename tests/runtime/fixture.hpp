@@ -7,7 +7,7 @@
 #include "storage/memory/memory_store.hpp"
 #include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/request_for.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
@@ -64,6 +64,10 @@ class CacheFixture : public ::testing::Test {
   void poll();
   /// Lets everything move that can.
   void settle();
+  /// The same for what is on the device and the stores, in so many steps.
+  void run_and_poll(int times);
+  /// Settles, and returns whether the request is ready then.
+  [[nodiscard]] bool ready_when_settled(std::uint64_t id);
   [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
   [[nodiscard]] WriteBackProgress progress(WriteBackId id) const { return cache->write_back(id).value(); }
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }

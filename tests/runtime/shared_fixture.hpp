@@ -144,6 +144,10 @@ class SharedFixture : public ContentFixture {
     make(std::move(config));
     poll();  // notices that the store can be used
   }
+  void let_others_answer() {
+    store_of_others.answers = true;
+    settle();
+  }
   /// The engine has these blocks.
   void put(const std::vector<BlockKey>& keys) { store_of_others.put(keys, block_bytes); }
   [[nodiscard]] RequestState state(std::uint64_t id) const { return cache->state(leases.at(id)); }
@@ -156,6 +160,36 @@ class SharedFixture : public ContentFixture {
   }
 
   HandSharedStore store_of_others;
+};
+
+/// A cache that writes to a shared store.
+class SharedWrites : public SharedFixture {
+ protected:
+  void make_writer(WritePolicy policy, ManagerConfig config = sizes(64, 64)) {
+    config = with_shared(std::move(config), policy);
+    if (config.pools[0].staging_blocks == 0) config.pools[0].staging_blocks = 8;
+    make_shared(std::move(config));
+  }
+  [[nodiscard]] bool is_written(const std::vector<BlockKey>& keys) const {
+    return std::ranges::all_of(keys, [&](const BlockKey& key) {
+      const auto block = store_of_others.blocks.find(key);
+      return block != store_of_others.blocks.end() && holds(block->second, content_of(key));
+    });
+  }
+  /// The same as serve(), for a request that does not ask the shared store.
+  void serve_here(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    AcquireRequest wanted = request(id, {});
+    wanted.keys = keys;
+    wanted.farthest_source = Source::storage;
+    leases[id] = cache->acquire(wanted).value();
+    ASSERT_TRUE(ready_when_settled(id));
+    use(id, keys);
+    settle();
+  }
+  void wait(Duration time) {
+    clock.advance(time);
+    settle();
+  }
 };
 
 }  // namespace terrace::test

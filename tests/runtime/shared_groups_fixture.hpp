@@ -6,17 +6,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 namespace terrace::test {
-
-[[nodiscard]] inline std::vector<BlockKey> prompt_of(std::uint32_t first, std::uint32_t units) {
-  std::vector<std::uint32_t> names(units);
-  std::iota(names.begin(), names.end(), first);
-  return keys_of(names);
-}
 
 /// A model of these groups, each of which has a pool of its own.
 [[nodiscard]] inline ManagerConfig model_of(std::vector<GroupConfig> groups, std::uint32_t device_blocks,
@@ -99,8 +92,7 @@ class SharedGroupsFixture : public CacheFixture {
   /// Serves a whole request. Returns what it found where.
   RequestStats serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
     EXPECT_TRUE(acquire(id, keys).has_value());
-    settle();
-    EXPECT_TRUE(ready(id));
+    EXPECT_TRUE(ready_when_settled(id));
     const RequestStats found = stats(id);
     use(id, keys);
     settle();
@@ -150,6 +142,10 @@ class SharedGroupsByHand : public SharedGroupsFixture {
     for (std::uint32_t block = first; block < end; ++block) {
       store_of_others.put({key_of(group, keys, block)}, block_bytes_of(model[group].pool));
     }
+  }
+  void let_others_answer() {
+    store_of_others.answers = true;
+    settle();
   }
   [[nodiscard]] SharedTotals totals() const { return cache->shared_totals(); }
 

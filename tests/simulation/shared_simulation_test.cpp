@@ -2,6 +2,7 @@
 // hit with what belongs to its key, wherever it came from.
 
 #include "tests/seed.hpp"
+#include "tests/simulation/run_worlds.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <gtest/gtest.h>
@@ -91,10 +92,7 @@ constexpr std::uint64_t few_shared_seeds = 200;
 TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_store_does) {
   const std::uint64_t first = test::seed_from_env_or(1);
   const std::uint64_t count = test::seeds_from_env_or(few_shared_seeds, 1000);
-  SourceCounts found;
-  std::uint64_t failed = 0;
-  std::uint64_t clears = 0;
-  std::uint64_t grouped_hits = 0;
+  test::World::Seen seen;
   std::uint64_t grouped_shared = 0;
   SharedTotals total;
   PrefetchTotals prefetches;
@@ -106,33 +104,10 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
     worlds.wind_down();
     for (const auto& world : worlds.all()) {
       ASSERT_EQ(world->seen().mismatches, 0U) << world->describe();
-      found += world->seen().found;
-      failed += world->seen().failed;
-      clears += world->seen().clears;
-      grouped_hits += world->seen().grouped_hits;
+      test::add_counts(seen, world->seen());
       if (world->group_count() > 1) grouped_shared += world->seen().found[Source::shared];
-      const SharedTotals& its = world->shared_totals();
-      total.look_ups += its.look_ups;
-      total.asked += its.asked;
-      total.there += its.there;
-      total.look_ups_joined += its.look_ups_joined;
-      total.look_ups_skipped += its.look_ups_skipped;
-      total.look_ups_late += its.look_ups_late;
-      total.read_gone += its.read_gone;
-      total.read_corrupt += its.read_corrupt;
-      total.read_late += its.read_late;
-      total.read_failed += its.read_failed;
-      total.present += its.present;
-      total.written += its.written;
-      total.drop_bound += its.drop_bound;
-      total.drop_gone += its.drop_gone;
-      total.drop_failed += its.drop_failed;
-      total.drop_full += its.drop_full;
-      total.drop_budget += its.drop_budget;
-      total.drop_off += its.drop_off;
-      prefetches.joined += world->prefetch_totals().joined;
-      prefetches.from_shared += world->prefetch_totals().from_shared;
-      prefetches.failed += world->prefetch_totals().failed;
+      test::add_counts(total, world->shared_totals());
+      test::add_counts(prefetches, world->prefetch_totals());
     }
   }
   std::printf(
@@ -140,16 +115,16 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
       "%lu; reads: gone "
       "%lu corrupt %lu late %lu failed %lu; written %lu present %lu; dropped: gone %lu failed %lu full %lu budget %lu off "
       "%lu; prefetched %lu, failed %lu, joined %lu; several groups: hits %lu, shared %lu\n",
-      found[Source::device], found[Source::host], found[Source::storage], found[Source::shared], failed, total.look_ups,
-      total.asked, total.there, total.look_ups_joined, total.look_ups_late, total.look_ups_skipped, total.read_gone,
-      total.read_corrupt, total.read_late, total.read_failed, total.written, total.present, total.drop_gone, total.drop_failed,
-      total.drop_full, total.drop_budget, total.drop_off, prefetches.from_shared, prefetches.failed, prefetches.joined,
-      grouped_hits, grouped_shared);
+      seen.found[Source::device], seen.found[Source::host], seen.found[Source::storage], seen.found[Source::shared], seen.failed,
+      total.look_ups, total.asked, total.there, total.look_ups_joined, total.look_ups_late, total.look_ups_skipped,
+      total.read_gone, total.read_corrupt, total.read_late, total.read_failed, total.written, total.present, total.drop_gone,
+      total.drop_failed, total.drop_full, total.drop_budget, total.drop_off, prefetches.from_shared, prefetches.failed,
+      prefetches.joined, seen.grouped_hits, grouped_shared);
   // If these events never happen, the worlds prove nothing about them.
   if (count < few_shared_seeds) return;
-  for (const Source source : all_sources) EXPECT_GT(found[source], 0U) << to_string(source);
-  EXPECT_GT(clears, 0U);
-  EXPECT_GT(grouped_hits, 0U);
+  for (const Source source : all_sources) EXPECT_GT(seen.found[source], 0U) << to_string(source);
+  EXPECT_GT(seen.clears, 0U);
+  EXPECT_GT(seen.grouped_hits, 0U);
   EXPECT_GT(grouped_shared, 0U);
   EXPECT_GT(total.look_ups_joined, 0U);
   EXPECT_GT(total.look_ups_skipped, 0U);
@@ -171,16 +146,7 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
 }
 
 TEST(SharedSimulation, ends_in_the_same_state_for_the_same_seed) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    std::uint64_t digests[2];
-    for (std::uint64_t& digest : digests) {
-      Worlds worlds{seed};
-      for (int i = 0; i < shared_steps; ++i) worlds.step();
-      worlds.wind_down();
-      digest = worlds.digest();
-    }
-    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
-  }
+  test::expect_same_ends(20, shared_steps, [](std::uint64_t seed) { return Worlds{seed}; });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "tests/seed.hpp"
+#include "tests/simulation/run_worlds.hpp"
 #include "tests/simulation/world.hpp"
 
 #include <gtest/gtest.h>
@@ -25,66 +26,11 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     test::World world{seed, test::random_options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu %s\n", seed, world.describe().c_str());
-    for (int i = 0; i < steps; ++i) {
-      world.step();
-      world.check();
-    }
-    world.wind_down();
+    test::run_world(world, steps);
     ASSERT_EQ(world.seen().mismatches, 0U);
-    total.found += world.seen().found;
-    total.miss += world.seen().miss;
-    total.failed += world.seen().failed;
-    total.no_room += world.seen().no_room;
-    total.clears += world.seen().clears;
-    total.pins += world.seen().pins;
-    total.drops += world.seen().drops;
-    total.resizes += world.seen().resizes;
-    total.storage_grown += world.seen().storage_grown;
-    total.storage_shrunk += world.seen().storage_shrunk;
-    total.growth_stopped += world.seen().growth_stopped;
-    total.directories_lost += world.seen().directories_lost;
-    total.chunks_added += world.seen().chunks_added;
-    total.chunks_removed += world.seen().chunks_removed;
-    total.growths_failed += world.seen().growths_failed;
-    total.retained += world.seen().retained;
-    total.quotas += world.seen().quotas;
-    total.settings += world.seen().settings;
-    total.jobs += world.seen().jobs;
-    total.durable += world.seen().durable;
-    total.lost += world.seen().lost;
-    for (std::size_t i = 0; i < total.job_blocks.size(); ++i) total.job_blocks[i] += world.seen().job_blocks[i];
-    total.grouped_hits += world.seen().grouped_hits;
-    total.unserved += world.seen().unserved;
-    total.given_up += world.seen().given_up;
-    total.layers_told += world.seen().layers_told;
-    total.layers_seen += world.seen().layers_seen;
-    total.dropped += world.seen().dropped;
-    total.quarantined += world.seen().quarantined;
-    total.retried += world.seen().retried;
-    total.breakers_opened += world.seen().breakers_opened;
-    total.links_stopped += world.seen().links_stopped;
-    total.declined += world.seen().declined;
-    total.corrupt += world.seen().corrupt;
-    stats.evictions_cancelled += world.stats().evictions_cancelled;
-    stats.joined += world.stats().joined;
-    stats.duplicates += world.stats().duplicates;
-    stats.load_failures += world.stats().load_failures;
-    stats.loads_late += world.stats().loads_late;
-    stats.replans += world.stats().replans;
-    stats.ahead_device += world.stats().ahead_device;
-    stats.ahead_host += world.stats().ahead_host;
-    stats.backed_up += world.stats().backed_up;
-    stats.store_failed += world.stats().store_failed;
-    stats.store_gone += world.stats().store_gone;
-    stats.store_no_room += world.stats().store_no_room;
-    stats.store_orphaned += world.stats().store_orphaned;
-    stats.stored_evicted += world.stats().stored_evicted;
-    prefetches.refused += world.prefetch_totals().refused;
-    prefetches.cut += world.prefetch_totals().cut;
-    prefetches.cancelled += world.prefetch_totals().cancelled;
-    prefetches.joined += world.prefetch_totals().joined;
-    prefetches.from_storage += world.prefetch_totals().from_storage;
-    prefetches.failed += world.prefetch_totals().failed;
+    test::add_counts(total, world.seen());
+    test::add_counts(stats, world.stats());
+    test::add_counts(prefetches, world.prefetch_totals());
   }
   std::printf("device %lu host %lu storage %lu miss %lu; failed %lu no room %lu; rescued %lu joined %lu duplicates %lu "
               "load failures %lu late %lu replans %lu; not stored: failed %lu gone %lu no room %lu orphaned %lu; "
@@ -158,15 +104,9 @@ TEST(Simulation, tells_of_no_layer_that_is_not_there) {
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     test::World world{seed, test::layered_options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
-    for (int i = 0; i < steps; ++i) {
-      world.step();
-      world.check();
-    }
-    world.wind_down();
+    test::run_world(world, steps);
     ASSERT_EQ(world.seen().mismatches, 0U);
-    total.layers_told += world.seen().layers_told;
-    total.layers_seen += world.seen().layers_seen;
-    total.failed_late += world.seen().failed_late;
+    test::add_counts(total, world.seen());
   }
   std::printf("told of layers %lu times, %lu blocks looked at then; %lu requests failed after that\n", total.layers_told,
               total.layers_seen, total.failed_late);
@@ -177,26 +117,13 @@ TEST(Simulation, tells_of_no_layer_that_is_not_there) {
 }
 
 TEST(Simulation, ends_in_the_same_state_for_the_same_seed) {
-  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    std::uint64_t digests[2];
-    for (std::uint64_t& digest : digests) {
-      test::World world{seed, test::random_options(seed)};
-      for (int i = 0; i < steps; ++i) world.step();
-      world.wind_down();
-      digest = world.digest();
-    }
-    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
-  }
+  test::expect_same_ends(40, steps, [](std::uint64_t seed) { return test::World{seed, test::random_options(seed)}; });
 }
 
 /// With this seed, copies from the device fail while the host tier shrinks, staging is full, and ancestors are not stored.
 TEST(Simulation, a_write_that_the_link_cannot_carry_is_not_asked_for_without_end) {
   test::World world{1253, test::random_options(1253)};
-  for (int i = 0; i < steps; ++i) {
-    world.step();
-    world.check();
-  }
-  world.wind_down();
+  test::run_world(world, steps);
   EXPECT_EQ(world.seen().mismatches, 0U);
 }
 

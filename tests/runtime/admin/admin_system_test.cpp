@@ -6,6 +6,7 @@
 #include "terrace/system.hpp"
 #include "tests/patience.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/live/client.hpp"
 
@@ -24,12 +25,10 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 namespace json = boost::json;
-
-using test::keys_of;
 
 CacheSystemOptions options_with(const std::string& listen) {
   CacheSystemOptions options;
@@ -71,11 +70,7 @@ class Engine {
     for (unsigned n = 0; !end_; ++n) {
       const unsigned first = n % 50 * 10;
       const std::vector<BlockKey> keys = keys_of({first + 1, first + 2, first + 3, first + 4});
-      AcquireRequest wanted;
-      wanted.id = RequestId{n + 1};
-      wanted.keys = keys;
-      wanted.units = 4;
-      Result<Lease> lease = cache_.acquire(wanted);
+      Result<Lease> lease = cache_.acquire(request_for(n + 1, keys));
       while (lease && !end_ && cache_.state(*lease) == RequestState::waiting) cache_.poll();
       if (lease && cache_.state(*lease) == RequestState::ready) {
         (void)cache_.commit(*lease, keys, Fence{});
@@ -95,7 +90,7 @@ class Engine {
 class AdminSystem : public ::testing::Test {
  protected:
   [[nodiscard]] std::string listen() const { return "unix:" + (directory.path() / "s").string(); }
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
 };
 
 TEST_F(AdminSystem, a_client_clears_pauses_and_resumes_a_serving_cache) {
@@ -161,7 +156,7 @@ TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what
     return shared.at("cache").at("asked").to_number<std::uint64_t>() > 0 &&
            shared.at("store").at("writes").to_number<std::uint64_t>() > 0;
   };
-  EXPECT_TRUE(test::comes_true(tells_all)) << json::serialize(shared);
+  EXPECT_TRUE(comes_true(tells_all)) << json::serialize(shared);
   EXPECT_EQ(shared.at("state").as_string(), "well");
   EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
 }
@@ -257,7 +252,7 @@ TEST_F(AdminSystem, commands_reach_an_event_loop_that_sleeps) {
   EXPECT_EQ(client.post("/v1/resize", {{"tier", "host"}, {"blocks", 100}}).at("blocks").to_number<int>(), 100);
   EXPECT_EQ(client.get("/v1/status").at("pools").as_array()[0].at("host").at("wanted").to_number<int>(), 100);
   std::atomic<bool> stopped{false};
-  cache.stop(test::give_up_at(), [&](auto&&...) {
+  cache.stop(give_up_at(), [&](auto&&...) {
     stopped = true;
     io.stop();
   });
@@ -269,7 +264,7 @@ TEST_F(AdminSystem, a_close_ends_the_endpoint) {
   CacheSystem system{options_with(listen())};
   const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.ask("GET", "/healthz").status, 200U);
-  EXPECT_TRUE(system.close(test::give_up_at()).closed);
+  EXPECT_TRUE(system.close(give_up_at()).closed);
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
   EXPECT_THROW((void)client.ask("GET", "/healthz"), tools::Unreachable);
 }
@@ -303,4 +298,4 @@ TEST_F(AdminSystem, the_configuration_is_told_with_its_origins) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -26,13 +26,11 @@
 #include <thread>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 namespace json = boost::json;
 using namespace std::chrono_literals;
-using test::comes_true;
-using test::keys_of;
 
 // ---- turns, without threads --------------------------------------------------------------------------------------------------
 
@@ -212,7 +210,7 @@ class IdleEngine : public ::testing::Test {
   }
   static std::uint64_t number(const json::value& at) { return at.to_number<std::uint64_t>(); }
 
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
 };
 
 TEST_F(IdleEngine, does_what_operators_order_without_a_call_of_the_engine) {
@@ -261,7 +259,7 @@ TEST_F(IdleEngine, closes_while_the_service_works) {
     OffloadCache offload{system.cache()};
     store_four(system, offload);
     if (round % 2 == 1) continue;
-    EXPECT_TRUE(system.close(test::give_up_at()).closed);
+    EXPECT_TRUE(system.close(give_up_at()).closed);
   }
 }
 
@@ -280,4 +278,4 @@ TEST_F(IdleEngine, that_forgets_its_turn_is_stopped) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -6,6 +6,7 @@
 #include "runtime/admin/mailbox.hpp"
 #include "terrace/admin.hpp"
 #include "tests/patience.hpp"
+#include "tests/refusal.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
 #include <fmt/format.h>
@@ -136,12 +137,7 @@ class AdminListener : public ::testing::Test {
   [[nodiscard]] std::string refusal() const {
     NullWaker nobody;
     Mailbox other{nobody};
-    try {
-      const Listener wrong{options, other, clock, Room{}};
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "";
+    return test::refusal_of<std::exception>([&] { const Listener wrong{options, other, clock, Room{}}; });
   }
 
   test::TemporaryDirectory directory;
@@ -441,13 +437,10 @@ class AdminFolder : public ::testing::Test {
     else ::unsetenv("XDG_RUNTIME_DIR");
   }
   [[nodiscard]] std::string refusal() const {
-    try {
+    return test::refusal_of<std::runtime_error>([&] {
       (void)live_sockets(admin_folder());
       (void)new_socket_name();
-    } catch (const std::runtime_error& error) {
-      return error.what();
-    }
-    return "";
+    });
   }
 
   test::TemporaryDirectory directory;

@@ -6,7 +6,8 @@
 #include "terrace/waker.hpp"
 #include "tests/patience.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/refusal.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/live/client.hpp"
 #include "tools/live/command_line.hpp"
@@ -30,12 +31,10 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::GatedStore;
-using test::keys_of;
 
 constexpr Bytes block = KiB * 4;
 
@@ -191,6 +190,11 @@ class StoreEndpoint : public ::testing::Test {
   [[nodiscard]] tools::AdminClient client() const {
     return tools::AdminClient{tools::Target{.socket = listen(), .token_file = {}}};
   }
+  /// Orders a put of two blocks.
+  Result<void> put(TierStore& store) {
+    const HostRegionId region = store.register_region(memory.rows()).value();
+    return store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows});
+  }
 
   /// Runs `work` on a thread of its own. Meanwhile this thread polls when the store asks for it, as an engine does.
   static void while_polling(TierStore& store, const std::function<void()>& work) {
@@ -210,16 +214,15 @@ class StoreEndpoint : public ::testing::Test {
     thread.join();
   }
 
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  const Rows memory;
 };
 
 TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
   TierStore store{options()};
   EXPECT_EQ(store.admin_address(), listen());
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   while_polling(store, [&] {
     EXPECT_EQ(client().get("/healthz").at("status").as_string(), "ok");
     while (client().get("/v1/status").at("store").at("stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
@@ -232,7 +235,7 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
     EXPECT_EQ(client().get("/v1/status").at("pools").at(0).at("storage").at("blocks").to_number<int>(), 0);
   });
   EXPECT_FALSE(store.contains(keys.front()));
-  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+  EXPECT_TRUE(store.close(give_up_at()).closed);
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
   EXPECT_THROW((void)client().ask("GET", "/healthz"), tools::Unreachable);
   EXPECT_EQ(store.admin_address(), "");
@@ -240,12 +243,9 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
 
 TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_store) {
   TierStoreOptions given = options();
-  given.shared = std::make_shared<test::GatedSharedStore>();
+  given.shared = std::make_shared<GatedSharedStore>();
   TierStore store{given};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   while_polling(store, [&] {
     while (client().get("/v1/status").at("store").at("shared_stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
     const boost::json::object status = client().get("/v1/status");
@@ -253,27 +253,24 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
     EXPECT_FALSE(status.at("shared").as_object().contains("cache"));
     tools::run_top({.target = {.socket = listen(), .token_file = {}}, .once = true});
   });
-  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+  EXPECT_TRUE(store.close(give_up_at()).closed);
 }
 
 TEST_F(StoreEndpoint, an_idle_store_does_what_operators_order_and_keeps_its_results) {
   TierStore store{options()};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   const auto tells = [this](const char* name, int value) {
-    return test::comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
+    return comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
   };
   EXPECT_TRUE(tells("stored", 2)) << "although nobody has polled";
   EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
-  EXPECT_TRUE(test::comes_true([&] { return !client().get("/v1/status").at("erasing").as_bool(); }));
+  EXPECT_TRUE(comes_true([&] { return !client().get("/v1/status").at("erasing").as_bool(); }));
   std::vector<BatchResult> results;
   EXPECT_EQ(store.poll(results), 1U);
   EXPECT_EQ(results.at(0).succeeded, 2U);
   EXPECT_FALSE(store.contains(keys.front()));
   EXPECT_GT(store.idle_totals().slices.number, 0U);
-  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+  EXPECT_TRUE(store.close(give_up_at()).closed);
 }
 
 TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody_polls) {
@@ -281,11 +278,8 @@ TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody
   given.admin.command_deadline = 50ms;
   given.idle_service = false;
   TierStore store{given};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
-  ASSERT_TRUE(store.drain(test::give_up_at()));
+  ASSERT_TRUE(put(store).has_value());
+  ASSERT_TRUE(store.drain(give_up_at()));
   EXPECT_EQ(client().ask("GET", "/v1/status").status, 200U);
   EXPECT_EQ(client().ask("POST", "/v1/clear").status, 503U);
   std::vector<BatchResult> results;
@@ -298,17 +292,14 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
   const auto gated = std::make_shared<GatedStore>(32, block);
   given.store = gated;
   TierStore store{given};
-  const Rows memory;
-  const HostRegionId region = store.register_region(memory.rows()).value();
   gated->held = true;
-  const std::vector<BlockKey> keys = keys_of({1, 2});
-  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  ASSERT_TRUE(put(store).has_value());
   std::thread operator_thread{[&] {
     EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
     EXPECT_EQ(client().get("/v1/status").at("store").at("under_way").to_number<int>(), 2);
     gated->held = false;
   }};
-  EXPECT_TRUE(store.drain(test::give_up_at()));
+  EXPECT_TRUE(store.drain(give_up_at()));
   operator_thread.join();
 }
 
@@ -316,14 +307,7 @@ TEST_F(StoreEndpoint, the_program_shows_a_store_and_says_what_is_for_a_cache) {
   const TierStore store{options()};
   const tools::Target target{.socket = listen(), .token_file = {}};
   tools::run_top({.target = target, .once = true});
-  const auto refusal = [](const auto& run) -> std::string {
-    try {
-      (void)run();
-    } catch (const tools::UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
+  const auto refusal = [](const auto& run) { return refusal_of<tools::UsageError>(run); };
   tools::CaptureArguments capture;
   tools::JobArguments list;
   tools::JobArguments start;
@@ -374,4 +358,4 @@ TEST_F(StoreEndpoint, a_store_without_one_has_no_deadline_for_it) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -4,6 +4,7 @@
 #include "runtime/config/table/table.hpp"
 #include "terrace/options.hpp"
 #include "terrace/types.hpp"
+#include "tests/refusal.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
@@ -25,12 +26,7 @@ using namespace std::chrono_literals;
 
 /// Returns why the text is refused; nothing if it is not.
 std::string refusal(const std::string& text) {
-  try {
-    (void)parse_config(text, "t.toml");
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<ConfigError>([&] { (void)parse_config(text, "t.toml"); });
 }
 
 const FileStorage& files(const CacheSystemOptions& options) { return std::get<FileStorage>(options.storage); }
@@ -142,13 +138,8 @@ TEST(ConfigText, has_no_shared_store_unless_it_names_one) {
 }
 
 TEST(SharedStorage, is_refused_by_a_start_for_the_same_reasons) {
-  const auto why_not = [](const SharedStorage& shared) -> std::string {
-    try {
-      (void)open_shared_store(shared);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
+  const auto why_not = [](const SharedStorage& shared) {
+    return test::refusal_of<std::invalid_argument>([&] { (void)open_shared_store(shared); });
   };
   EXPECT_EQ(why_not({.url = "redis://h?prefix=a"}),
             "the URL of the shared store: there is no parameter \"prefix\"; there is: cluster, verify, cert_file, key_file");
@@ -407,25 +398,18 @@ TEST(ConfigPrecedence, of_pools_cannot_name_one_of_several) {
   config.read_text("[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1", "t.toml");
   EXPECT_EQ(config.options().pools.size(), 2U);
   config.set("--host-blocks", "3");
-  try {
-    (void)config.options();
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "--host-blocks: there are 2 pools; set host-blocks in the [[pool]] tables of the file");
-  }
+  EXPECT_EQ(test::refusal_of<ConfigError>([&] { (void)config.options(); }),
+            "--host-blocks: there are 2 pools; set host-blocks in the [[pool]] tables of the file");
 }
 
 // ---- environment and flags -----------------------------------------------------------------------------------------------
 
 std::string refused_variable(const char* variable) {
   const std::array<const char*, 2> variables{variable, nullptr};
-  try {
+  return test::refusal_of<ConfigError>([&] {
     Config config;
     config.read_environment(variables.data());
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 TEST(ConfigEnvironment, is_refused_with_the_name_of_the_variable) {
@@ -475,12 +459,8 @@ TEST(ConfigFlags, have_older_names_and_near_ones) {
   Config config;
   config.set("--relation", "keep");
   EXPECT_EQ(config.value("inclusion"), "non-inclusive");
-  try {
-    config.set("--host-block", "3");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "there is no option --host-block; did you mean --host-blocks?");
-  }
+  EXPECT_EQ(test::refusal_of<ConfigError>([&] { config.set("--host-block", "3"); }),
+            "there is no option --host-block; did you mean --host-blocks?");
 }
 
 // ---- the table -----------------------------------------------------------------------------------------------------------

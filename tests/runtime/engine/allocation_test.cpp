@@ -6,7 +6,7 @@
 #include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/request_for.hpp"
+#include "tests/runtime/request.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_port.hpp"

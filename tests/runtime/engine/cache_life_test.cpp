@@ -4,14 +4,10 @@
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class CacheLife : public test::CacheFixture {
+class CacheLife : public CacheFixture {
  protected:
   [[nodiscard]] std::uint32_t hits(const std::vector<BlockKey>& keys) const { return cache->match(keys).total(); }
   [[nodiscard]] std::vector<KvEvent> taken() {
@@ -435,9 +431,8 @@ TEST_F(CacheLife, paused_transfers_start_when_they_are_resumed) {
   EXPECT_EQ(cache->transfers_in_flight(), 0U);
   cache->resume_transfers();
   EXPECT_EQ(cache->transfers_in_flight(), 1U);
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -1,12 +1,11 @@
 // Cache::signal and Cache::await: an engine with memory and streams of its own, without a GPU.
 #include "runtime/cache/control/cache_manager.hpp"
-#include "terrace/emulated_stream.hpp"
-#include "terrace/system.hpp"
-#include "tests/runtime/request_for.hpp"
-#include "tests/transfer/support.hpp"
-
 #include "terrace/cache.hpp"
+#include "terrace/emulated_stream.hpp"
 #include "terrace/keys.hpp"
+#include "terrace/system.hpp"
+#include "tests/runtime/request.hpp"
+#include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>
 
@@ -38,9 +37,7 @@ class CacheStreams : public testing::Test {
       regions.push_back({reinterpret_cast<std::uintptr_t>(at(layer, SlotId{0})), part, part, layer});
     }
     options.ranks = {RankOptions{EmulatedGpu{.link = link, .faults = {}}, {regions}}};
-    options.pools[0].block_bytes = block_bytes;
-    options.pools[0].device_blocks = blocks;
-    options.pools[0].host_blocks = 4 * blocks;
+    options.pools = {{.block_bytes = block_bytes, .device_blocks = blocks, .host_blocks = 4 * blocks}};
     options.loads = LoadPolicy::always;
     system_.emplace(options);
   }

@@ -1,10 +1,14 @@
 // A cache on the CUDA device with the fake driver. Its host tier grows and shrinks while blocks move, the device memory is
 // replaced, and every hit is compared byte for byte.
 
-#include "runtime/engine/cache_parts.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/cache.hpp"
+#include "terrace/system.hpp"
+#include "tests/radix/key_helpers.hpp"
 #include "tests/runtime/engine/cuda_cache_fixture.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/seed.hpp"
+#include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
@@ -12,19 +16,24 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-class CudaHostTier : public test::CudaCacheFixture {
+class CudaHostTier : public CudaCacheFixture {
  protected:
-  CudaHostTier() : CudaCacheFixture{1} {}
-
   void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> method) {
     make_arena(host_blocks, warm ? host_blocks : 0, share);
     {
@@ -35,14 +44,12 @@ class CudaHostTier : public test::CudaCacheFixture {
     CudaOptions options;
     options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
-    all_.emplace(std::vector<Device*>{device_.get()});
     transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{}, *device_, clock_, waker_);
-    cache_ = std::make_unique<Cache>(config(host_blocks), CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
+    make_cache(*transfers_, host_blocks);
   }
   void TearDown() override {
     end_cache();
     transfers_.reset();
-    all_.reset();
     device_.reset();
     EXPECT_EQ(cuda_.registered(), 0U);
     {
@@ -51,8 +58,11 @@ class CudaHostTier : public test::CudaCacheFixture {
     }
     EXPECT_EQ(cuda_.complaints(), "");
   }
+  Fence launch(Compute compute) override {
+    return device_->launch([compute = std::move(compute)](BlockAccess& access) { compute(access, 0); });
+  }
 
-  std::optional<test::EngineMemory> memory_;
+  std::optional<EngineMemory> memory_;
   std::unique_ptr<DriverDevice> device_;
   std::unique_ptr<ThreadedTransfers> transfers_;
 };
@@ -60,11 +70,11 @@ class CudaHostTier : public test::CudaCacheFixture {
 class CudaHostTierMethods : public CudaHostTier, public ::testing::WithParamInterface<CopyMethod> {};
 
 TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is_right) {
-  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(test::seed_from_env_or(1)));
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed_from_env_or(1)));
   make(8, true, GetParam());
   serve(600, true);
-  end_host();
-  await_compute();
+  shrink_to_nothing();
+  await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_EQ(wrong_, 0U);
   EXPECT_GT(from_host_, 100U);
   EXPECT_GT(cuda_.calls("cuMemHostUnregister"), 10);
@@ -78,17 +88,17 @@ TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_sl
   make(24, true, std::nullopt);
   for (int cycle = 0; cycle < 50; ++cycle) {
     for (int round = 0; round < 12; ++round) {
-      const auto first = static_cast<std::uint32_t>(random_() % 10);
+      const std::uint32_t first = any_prefix();
       Lease one = begin(first);
-      run(static_cast<std::uint32_t>(random_() % 10));
+      run(any_prefix());
       end(first, std::move(one));
     }
     ASSERT_TRUE(cache_->reset({.wait = true}));
     while (cache_->status() != CacheStatus::cleared) wait_for_work();
     cache_->drain();
-    await_compute();
+    await_compute(*device_, device_->launch([](BlockAccess&) {}));
     // The old memory is gone, and the content of the new memory belongs to no block.
-    std::optional<test::EngineMemory> awake;
+    std::optional<EngineMemory> awake;
     {
       const PrimaryContext context{cuda_.driver(), 0};
       awake.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
@@ -125,7 +135,7 @@ TEST_F(CudaHostTier, keeps_slots_in_quarantine_while_a_kernel_that_nobody_has_ma
   static_cast<void>(cache_->poll());
   EXPECT_EQ(cache_->manager().device_ledger().quarantined, 3U);
   gate.set_value();
-  test::await_compute(*device_, *marked);
+  await_compute(*device_, *marked);
   static_cast<void>(cache_->poll());
   EXPECT_EQ(cache_->manager().device_ledger().quarantined, 0U);
   const PrimaryContext context{cuda_.driver(), 0};
@@ -140,7 +150,7 @@ TEST_F(CudaHostTier, serves_before_it_is_warm) {
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
   }
-  await_compute();
+  await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_GT(from_host_, 0U);
   EXPECT_EQ(wrong_, 0U);
 }
@@ -160,7 +170,7 @@ TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_wh
   for (std::uint32_t round = 0; round < 3; ++round) {
     for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
   }
-  await_compute();
+  await_compute(*device_, device_->launch([](BlockAccess&) {}));
   EXPECT_EQ(wrong_, 0U);
   ASSERT_TRUE(cache_->resize(Tier::host, 32));
   await_host();
@@ -168,5 +178,158 @@ TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_wh
   EXPECT_EQ(cache_->host_memory().failure, "");
 }
 
+// ---- cacheSystem::relocate on two CUDA devices with the fake driver, with two groups of regions on each
+
+constexpr std::uint32_t ranks = 2;
+constexpr std::uint32_t slots = 12;
+constexpr std::uint32_t tokens = 6;
+constexpr Bytes wide{4096 + 32 + 512};  // of a block on one rank
+constexpr Bytes narrow{1024 + 64 + 32};
+
+class CudaRelocationOfRanks : public testing::Test {
+ protected:
+  /// The engine's memory on one GPU: a pool for each of two groups.
+  struct RankMemory {
+    explicit RankMemory(const CudaDriver& driver) : first{driver, slots, 4096, 32, 512}, second{driver, slots, 1024, 64, 32} {}
+    [[nodiscard]] std::vector<std::vector<DeviceRegion>> regions() const { return {first.regions(), second.regions()}; }
+
+    EngineMemory first;
+    EngineMemory second;
+  };
+  using Memory = std::array<std::unique_ptr<RankMemory>, ranks>;
+
+  CudaRelocationOfRanks() {
+    memory_ = allocate();
+    CacheSystemOptions options;
+    options.groups = {GroupConfig{.block_tokens = 1}, GroupConfig{.block_tokens = 1, .pool = PoolId{1}}};
+    options.pools = {{.block_bytes = wide * ranks, .device_blocks = slots, .host_blocks = 16},
+                     {.block_bytes = narrow * ranks, .device_blocks = slots, .host_blocks = 16}};
+    options.ranks.clear();
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      options.ranks.push_back({.device = device(static_cast<int>(rank)), .regions = memory_[rank]->regions()});
+    }
+    options.storage = MemoryStorage{MiB};
+    options.loads = LoadPolicy::always;
+    system_.emplace(options);
+  }
+  ~CudaRelocationOfRanks() override {
+    system_.reset();
+    free(memory_);
+    EXPECT_EQ(cuda_.complaints(), "") << "nothing has touched memory that was freed";
+  }
+  CustomDevice device(int ordinal) {
+    return {[this, ordinal](std::span<const PoolMemory> pools) {
+      CudaOptions options;
+      options.ordinal = ordinal;
+      options.pins = pins_;
+      return std::make_shared<DriverDevice>(cuda_.driver(), pools, options);
+    }};
+  }
+  Memory allocate() {
+    Memory memory;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const PrimaryContext context{cuda_.driver(), static_cast<int>(rank)};
+      memory[rank] = std::make_unique<RankMemory>(cuda_.driver());
+    }
+    return memory;
+  }
+  void free(Memory& memory) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const PrimaryContext context{cuda_.driver(), static_cast<int>(rank)};
+      memory[rank].reset();
+    }
+  }
+  static std::uint64_t content(std::uint32_t name, std::uint32_t group, std::uint64_t block, std::uint32_t rank) {
+    return name * 1000U + group * 100U + block * 10U + rank;
+  }
+  /// Serves a sequence: compares the hits, computes the other blocks. Returns how many hits came from storage.
+  std::size_t serve(std::uint32_t name) {
+    Cache& cache = system_->cache();
+    const std::vector<BlockKey> keys = keys_of(std::vector<std::uint32_t>(tokens, name));
+    Lease lease = cache.acquire(request_for(++requests_, keys)).value();
+    EXPECT_TRUE(cache.wait(lease).has_value());
+    const auto found = cache.hit_sources(lease).value();
+    const auto from_storage = static_cast<std::size_t>(std::ranges::count(found, Source::storage));
+    Fence done;
+    for (std::uint16_t group = 0; group < 2; ++group) {
+      const auto table = cache.block_table(lease, GroupId{group}).value();
+      done = system_->devices().launch([this, name, group, hits = found.size(), table = std::vector(table.begin(), table.end())](
+                                           std::uint32_t rank, BlockAccess& access) {
+        std::vector<std::byte> scratch(count(group == 0 ? wide : narrow));
+        const PoolId pool{group};
+        for (std::size_t i = 0; i < table.size(); ++i) {
+          if (i < hits) {
+            wrong_ += !holds(access.read(pool, table[i], scratch), content(name, group, i, rank));
+            continue;
+          }
+          fill(access.write_target(pool, table[i], scratch), content(name, group, i, rank));
+          access.written(pool, table[i], scratch);
+        }
+      });
+    }
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) await_compute(system_->devices().at(rank), done);
+    EXPECT_TRUE(cache.commit(lease, keys, done).has_value());
+    cache.release(std::move(lease), done);
+    return from_storage;
+  }
+  void fall_asleep() {
+    Cache& cache = system_->cache();
+    ASSERT_TRUE(cache.checkpoint(std::chrono::seconds{60}).has_value());
+    ASSERT_TRUE(cache.reset({.wait = true, .keep_storage = true}).has_value());
+    while (cache.status() != CacheStatus::cleared) (void)cache.poll();
+    cache.drain();
+  }
+  static std::vector<RankRegions> at(const Memory& memory) {
+    return {{.rank = 0, .regions = memory[0]->regions()}, {.rank = 1, .regions = memory[1]->regions()}};
+  }
+
+  FakeCuda cuda_{{.devices = ranks}};
+  std::shared_ptr<HostPins> pins_ = CudaDevice::shared_pins();
+  Memory memory_;
+  std::optional<CacheSystem> system_;
+  std::uint64_t requests_ = 0;
+  std::atomic<std::uint64_t> wrong_{0};  ///< set by the compute threads
+};
+
+TEST_F(CudaRelocationOfRanks, every_rank_and_group_serves_from_its_new_memory) {
+  for (int cycle = 0; cycle < 3; ++cycle) {
+    EXPECT_EQ(serve(1), cycle == 0 ? 0 : tokens);
+    fall_asleep();
+    Memory awake = allocate();
+    ASSERT_TRUE(system_->relocate(at(awake)).has_value());
+    free(memory_);
+    memory_ = std::move(awake);
+    ASSERT_TRUE(system_->cache().resume().has_value());
+  }
+  EXPECT_EQ(serve(1), tokens);
+  EXPECT_EQ(wrong_, 0U);
+}
+
+TEST_F(CudaRelocationOfRanks, is_refused_by_a_rank_whose_memory_is_on_another_gpu_and_moves_none) {
+  EXPECT_EQ(serve(1), 0U);
+  fall_asleep();
+  Memory awake = allocate();
+  std::vector<RankRegions> wrong = at(awake);
+  wrong[1].regions = wrong[0].regions;
+  EXPECT_EQ(system_->relocate(wrong).error(), Errc::invalid_argument);
+  free(awake);  // nothing may touch it
+  ASSERT_TRUE(system_->cache().resume().has_value());
+  EXPECT_EQ(serve(1), tokens);
+  EXPECT_EQ(wrong_, 0U);
+}
+
+TEST_F(CudaRelocationOfRanks, the_first_rank_moves_back_if_the_second_one_fails) {
+  EXPECT_EQ(serve(1), 0U);
+  fall_asleep();
+  Memory awake = allocate();
+  // Each rank is asked first, and then told; the fourth call is the one in which the second rank moves.
+  cuda_.fail("cuCtxPushCurrent", CUDA_ERROR_UNKNOWN, 3);
+  EXPECT_EQ(system_->relocate(at(awake)).error(), Errc::io_failed);
+  free(awake);
+  ASSERT_TRUE(system_->cache().resume().has_value());
+  EXPECT_EQ(serve(1), tokens);
+  EXPECT_EQ(wrong_, 0U);
+}
+
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

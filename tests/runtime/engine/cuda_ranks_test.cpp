@@ -1,12 +1,13 @@
 // A cache on several CUDA devices with the fake driver. Each rank moves its part while the host tier grows and shrinks. Driver
 // calls fail on one of the ranks, and every hit is compared byte for byte on every rank.
 
-#include "runtime/engine/cache_parts.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/cache.hpp"
 #include "terrace/device.hpp"
 #include "tests/runtime/engine/cuda_cache_fixture.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/engine_memory.hpp"
+#include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
@@ -22,17 +23,17 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 /// A rank on this GPU, or an emulated one if there is no value.
 using Ordinal = std::optional<int>;
 
-class CudaRanksCache : public test::CudaCacheFixture {
+class CudaRanksCache : public CudaCacheFixture {
  protected:
   static constexpr std::uint32_t host_blocks = 8;
 
-  CudaRanksCache() : CudaCacheFixture{3} {}
+  CudaRanksCache() : CudaCacheFixture{FakeCuda::Machine{.devices = 3}} {}
 
   /// Every second rank has its blocks in regions of an engine.
   void make(std::vector<Ordinal> ordinals, RankPayload payload, std::optional<CopyMethod> method = {}) {
@@ -49,7 +50,7 @@ class CudaRanksCache : public test::CudaCacheFixture {
         PoolMemory pool{.slots = device_blocks, .host = arena_.get(), .share = its};
         if (rank % 2 == 0) {
           const PrimaryContext context{cuda_.driver(), *ordinal};
-          memories_[rank] = {*ordinal, std::make_unique<test::EngineMemory>(cuda_.driver(), device_blocks, 4096, 32, 512)};
+          memories_[rank] = {*ordinal, std::make_unique<EngineMemory>(cuda_.driver(), device_blocks, 4096, 32, 512)};
           pool.regions = memories_[rank].second->regions();
         }
         CudaOptions options;
@@ -68,7 +69,7 @@ class CudaRanksCache : public test::CudaCacheFixture {
     }
     all_.emplace(std::move(pointers));
     ranked_.emplace(std::move(members), clock_, waker_, RankedTransfersOptions{.payload = payload});
-    cache_ = std::make_unique<Cache>(config(host_blocks), CacheParts{*ranked_, {{arena_.get()}}, clock_, &waker_});
+    make_cache(*ranked_, host_blocks);
   }
   void TearDown() override {
     end_cache();
@@ -84,18 +85,25 @@ class CudaRanksCache : public test::CudaCacheFixture {
     }
     EXPECT_EQ(cuda_.complaints(), "");
   }
-  /// The content of a block on a rank: its own, or the same on all ranks.
-  [[nodiscard]] std::uint64_t content(std::uint32_t rank, std::uint32_t block) const override {
-    return payload_ == RankPayload::sharded ? 1000 * rank + block : block;
+  /// The content of a block is that of its rank, or the same on all ranks.
+  Fence launch(Compute compute) override {
+    const std::uint64_t step = payload_ == RankPayload::sharded ? 1000 : 0;
+    return all_->launch(
+        [compute = std::move(compute), step](std::uint32_t rank, BlockAccess& access) { compute(access, step * rank); });
+  }
+  void await_compute() {
+    const Fence last = all_->launch([](std::uint32_t, BlockAccess&) {});
+    for (std::uint32_t rank = 0; rank < all_->size(); ++rank) test::await_compute(all_->at(rank), last);
   }
   void expect_no_failures() {
     for (DriverDevice* const each : cuda_devices_) EXPECT_EQ(each->facts().failed, 0U) << each->facts().first_failure;
   }
 
   RankPayload payload_ = RankPayload::sharded;
-  std::vector<std::pair<int, std::unique_ptr<test::EngineMemory>>> memories_;
+  std::vector<std::pair<int, std::unique_ptr<EngineMemory>>> memories_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::vector<DriverDevice*> cuda_devices_;
+  std::optional<RankDevices> all_;
   std::vector<std::unique_ptr<ThreadedTransfers>> engines_;
   std::optional<RankedTransfers> ranked_;
 };
@@ -110,11 +118,11 @@ std::string name_of(const std::vector<Ordinal>& ordinals) {
 }
 
 TEST_P(CudaRanksCacheMethods, serve_the_right_blocks_while_the_host_tier_grows_and_shrinks) {
-  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(test::seed_from_env_or(1)));
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed_from_env_or(1)));
   const auto& [payload, prefix, ordinals] = GetParam();
   make(ordinals, payload, prefix);
   serve(200, true);
-  end_host();
+  shrink_to_nothing();
   await_compute();
   EXPECT_EQ(wrong_, 0U);
   EXPECT_GT(from_host_, 50U);
@@ -199,9 +207,9 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   EXPECT_EQ(ranked_->health(1).state, RankHealth::State::well);
   cache_->release(std::move(after), {});
   // The host tier still shrinks: another rank undoes the registrations of the lost one.
-  end_host();
+  shrink_to_nothing();
   EXPECT_EQ(cuda_devices_[1]->facts().failed, 0U) << cuda_devices_[1]->facts().first_failure;
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -4,6 +4,7 @@
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "terrace/system.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
@@ -11,14 +12,10 @@
 #include <string>
 #include <thread>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class HostChunksTest : public test::CacheFixture {
+class HostChunksTest : public CacheFixture {
  protected:
   [[nodiscard]] Result<void> resize(Blocks blocks) {
     const Result<void> done = cache->resize(Tier::host, blocks);
@@ -283,9 +280,7 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
 
 CacheSystemOptions small_system() {
   CacheSystemOptions options;
-  options.pools[0].block_bytes = KiB * 64;
-  options.pools[0].device_blocks = 8;
-  options.pools[0].host_blocks = 600;
+  options.pools = {{.block_bytes = KiB * 64, .device_blocks = 8, .host_blocks = 600}};
   return options;
 }
 
@@ -297,15 +292,9 @@ TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
     limits.cgroup_current = MiB * 16;
     return limits;
   };
-  try {
-    const CacheSystem stack{options};
-    FAIL();
-  } catch (const std::runtime_error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos)
-        << text;
-    EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
-  }
+  const std::string text = refusal_of<std::runtime_error>([&] { const CacheSystem stack{options}; });
+  EXPECT_NE(text.find("37.5MiB do not fit: the control group allows 96MiB, of which 16MiB are used"), std::string::npos) << text;
+  EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
   options.pools[0].host_blocks = 256;
   const CacheSystem stack{options};
 }
@@ -317,7 +306,7 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   CacheSystem stack{options};
   Cache& cache = stack.cache();
   const auto keys = keys_of({1, 2});
-  Lease lease = cache.acquire(test::request_for(1, keys)).value();
+  Lease lease = cache.acquire(request_for(1, keys)).value();
   EXPECT_TRUE(cache.state(lease) == RequestState::ready);
   lease.reset();
   EventFdWaker never;
@@ -344,9 +333,7 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 /// size.
 TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   CacheSystemOptions options;
-  options.pools[0].block_bytes = KiB * 128;
-  options.pools[0].device_blocks = 4;
-  options.pools[0].host_blocks = 4096;
+  options.pools = {{.block_bytes = KiB * 128, .device_blocks = 4, .host_blocks = 4096}};
   CacheSystem stack{options};
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
     ASSERT_TRUE(stack.cache().resize(Tier::host, Blocks{blocks}).has_value());
@@ -369,4 +356,4 @@ TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -8,22 +8,26 @@
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
+#include "tests/radix/key_helpers.hpp"
 #include "tests/runtime/fixture.hpp"
-#include "tests/runtime/request_for.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/damage.hpp"
+#include "tests/tools/temporary_directory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
 
+#include <gtest/gtest.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace terrace::test {
 namespace {
@@ -70,9 +74,7 @@ TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
 
   clock.advance(milliseconds{1});
   settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{3});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 3, Errc::deadline_exceeded);
   EXPECT_EQ(cache->manager().device_ledger().quarantined, 2U) << "the second load had that deadline, too";
   EXPECT_GT(cache->manager().next_deadline(), clock.now()) << "only the link is looked at again";
   release(3);
@@ -243,9 +245,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   EXPECT_EQ(cache.next_deadline(), began + seconds{2});
   clock.advance(seconds{2});
   settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{3});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 3, Errc::deadline_exceeded);
   lease.reset();
   EXPECT_EQ(cache.next_deadline(), began + seconds{5}) << "storage tries again all the same, for nobody";
   clock.advance(seconds{3});
@@ -286,9 +286,7 @@ TEST_F(SleepingEngine, is_woken_by_an_event_that_a_release_leaves) {
   EXPECT_TRUE(ready(3));
   EXPECT_TRUE(woken());
   poll();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{3});
-  EXPECT_FALSE(events[0].error);
+  expect_only_event(events, 3);
   EXPECT_FALSE(woken()) << "there is nothing left to report";
 }
 
@@ -303,9 +301,7 @@ TEST_F(SleepingEngine, is_woken_by_the_events_of_others_that_a_wait_leaves) {
   EXPECT_EQ(cache->wait(leases.at(3)).error(), Errc::deadline_exceeded);
   EXPECT_TRUE(woken());
   poll();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{4});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 4, Errc::deadline_exceeded);
   EXPECT_FALSE(woken());
   release(3);
   EXPECT_FALSE(woken()) << "it leaves no event";
@@ -316,17 +312,13 @@ TEST_F(SleepingEngine, is_woken_by_the_events_of_others_that_a_wait_leaves) {
 class IdleEngine : public testing::Test {
  protected:
   IdleEngine() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-    options_.pools[0].device_blocks = 2;
-    options_.pools[0].block_bytes = KiB * 8;
+    options_.pools = {{.block_bytes = KiB * 8, .device_blocks = 2}};
     options_.write_policy = WritePolicy::write_through;
     // This avoids any other deadline.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
-    options_.storage = FileStorage{.directories = {directory_}, .capacity = MiB};
+    options_.storage = FileStorage{.directories = {directory_.path()}, .capacity = MiB};
   }
-  ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
   [[nodiscard]] CacheSystemOptions with_a_host_tier_only(const EmulatedGpu& gpu) const {
     CacheSystemOptions options = options_;
@@ -336,7 +328,7 @@ class IdleEngine : public testing::Test {
     options.write_policy = WritePolicy::none;
     return options;
   }
-  [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
+  [[nodiscard]] std::filesystem::path data() const { return directory_.path() / "store" / "blocks-0000"; }
   static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     return stack.cache().acquire(request_for(id, keys)).value();
   }
@@ -379,7 +371,7 @@ class IdleEngine : public testing::Test {
     EXPECT_GT(stack.cache().manager().stats().load_failures, 0U);
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
   CacheSystemOptions options_;
 };
 
@@ -428,6 +420,112 @@ TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
   const RequestEvent told = sleep_until_told(stack.cache());
   EXPECT_EQ(told.id, RequestId{3});
   EXPECT_EQ(told.error, Errc::deadline_exceeded);
+}
+
+// ---- a cache whose caller waits for its requests, on a device with threads and on one without
+
+/// Two prompts of two blocks each are in the host, and two others are on the device.
+class SynchronousWait : public testing::Test {
+ protected:
+  const std::vector<BlockKey> one = keys_of({1, 2});
+  const std::vector<BlockKey> other = keys_of({3, 4});
+
+  static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
+    AcquireRequest wanted = request_for(id, keys);
+    wanted.deadline = deadline;
+    return cache.acquire(wanted).value();
+  }
+  static void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
+    Lease lease = acquire(cache, id, keys);
+    ASSERT_TRUE(cache.wait(lease).has_value());
+    ASSERT_TRUE(cache.commit(lease, keys, Fence{}).has_value());
+    cache.release(std::move(lease), no_longer_used);
+  }
+  Cache& make(const DeviceOptions& gpu = {}) {
+    CacheSystemOptions options;
+    options.ranks[0].device = gpu;
+    options.pools = {{.block_bytes = KiB * 8, .device_blocks = 4, .host_blocks = 8}};
+    Cache& cache = stack_.emplace(options).cache();
+    serve(cache, 1, one);
+    serve(cache, 2, other);
+    serve(cache, 3, keys_of({5, 6}));
+    serve(cache, 4, keys_of({7, 8}));
+    cache.drain();
+    EXPECT_EQ(cache.match(one).found[Source::host], 2U);
+    EXPECT_EQ(cache.match(other).found[Source::host], 2U);
+    return cache;
+  }
+
+  std::optional<CacheSystem> stack_;
+};
+
+TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_from) {
+  Cache& cache = make();
+  Lease lease = acquire(cache, 5, one);
+  ASSERT_EQ(cache.state(lease), RequestState::waiting);
+  ASSERT_TRUE(cache.wait(lease).has_value());
+  EXPECT_EQ(cache.state(lease), RequestState::ready);
+  const auto sources = cache.hit_sources(lease).value();
+  EXPECT_EQ((std::vector<Source>{sources.begin(), sources.end()}), (std::vector<Source>{Source::host, Source::host}));
+  EXPECT_TRUE(cache.poll().empty()) << "its caller has been told";
+  EXPECT_TRUE(cache.wait(lease).has_value()) << "there is nothing to wait for any more";
+  cache.release(std::move(lease), no_longer_used);
+  EXPECT_EQ(cache.wait(lease).error(), Errc::unknown_request);  // NOLINT(bugprone-use-after-move): a lease that has ended
+}
+
+TEST_F(SynchronousWait, ends_over_a_device_that_copies_at_once) {
+  Cache& cache = make(InstantGpu{});
+  Lease lease = acquire(cache, 5, one);
+  EXPECT_EQ(cache.state(lease), RequestState::waiting) << "the manager hears of a copy's end in a poll, as ever";
+  ASSERT_TRUE(cache.wait(lease).has_value());
+  EXPECT_EQ(cache.hit_sources(lease)->size(), 2U);
+  cache.release(std::move(lease), no_longer_used);
+}
+
+TEST_F(SynchronousWait, says_which_blocks_did_not_arrive) {
+  EmulatedGpu gpu;
+  gpu.link[Direction::swap_in].fail_every = 1;
+  Cache& cache = make(gpu);
+  Lease lease = acquire(cache, 5, one);
+  ASSERT_TRUE(cache.wait(lease).has_value()) << "the request goes on without them";
+  EXPECT_TRUE(cache.hit_sources(lease).value().empty());
+  EXPECT_EQ(cache.request_stats(lease)->miss, 2U);
+  cache.release(std::move(lease), no_longer_used);
+}
+
+TEST_F(SynchronousWait, fails_as_its_request_does_and_keeps_what_others_are_told) {
+  EmulatedGpu gpu;
+  gpu.link[Direction::swap_in].stall_every = 1;
+  gpu.link[Direction::swap_in].stall = milliseconds{300};
+  Cache& cache = make(gpu);
+  const SteadyClock clock;
+  Lease first = acquire(cache, 5, one, clock.now() + milliseconds{10});
+  Lease second = acquire(cache, 6, other, clock.now() + milliseconds{40});
+  cache.pause_transfers();
+  EXPECT_EQ(cache.wait(second).error(), Errc::paused);
+  cache.resume_transfers();
+  EXPECT_EQ(cache.wait(second).error(), Errc::deadline_exceeded);
+  const auto events = cache.poll();
+  expect_only_event(events, 5, Errc::deadline_exceeded);
+  EXPECT_EQ(cache.wait(first).error(), Errc::deadline_exceeded) << "although poll() has reported it";
+  EXPECT_EQ(cache.wait(second).error(), Errc::deadline_exceeded);
+  EXPECT_EQ(cache.await(first, 1, StreamRef{}).error(), Errc::deadline_exceeded);
+  cache.release(std::move(first), no_longer_used);
+  cache.release(std::move(second), no_longer_used);
+}
+
+TEST_F(SynchronousWait, says_that_the_cache_was_cleared) {
+  EmulatedGpu gpu;
+  gpu.link[Direction::swap_in].stall_every = 1;
+  gpu.link[Direction::swap_in].stall = milliseconds{50};
+  Cache& cache = make(gpu);
+  const Lease lease = acquire(cache, 5, one);
+  ASSERT_EQ(cache.state(lease), RequestState::waiting);
+  cache.clear({});
+  EXPECT_EQ(cache.await(lease, 1, StreamRef{}).error(), Errc::cleared);
+  EXPECT_EQ(cache.wait(lease).error(), Errc::cleared);
+  EXPECT_TRUE(cache.poll().empty()) << "its caller has been told";
+  EXPECT_EQ(cache.wait(lease).error(), Errc::cleared);
 }
 
 }  // namespace

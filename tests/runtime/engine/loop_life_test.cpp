@@ -4,7 +4,7 @@
 #include "terrace/async_cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/request_for.hpp"
+#include "tests/runtime/request.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
@@ -18,21 +18,15 @@
 #include <memory>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
-using test::request_for;
 
 /// An AsyncCache on its own threads. The test calls it from another thread.
 class LoopLife : public testing::Test {
  protected:
   LoopLife() {
     CacheSystemOptions options;
-    options.pools[0].block_bytes = KiB * 4;
-    options.pools[0].device_blocks = 8;
-    options.pools[0].host_blocks = 8;
-    options.pools[0].device_blocks_max = 12;
+    options.pools = {{.block_bytes = KiB * 4, .device_blocks = 8, .device_blocks_max = 12, .host_blocks = 8}};
     options.device_reserve_max = 0;  // The test alone decides what is evicted, so no copy starts that it does not expect.
     stack = std::make_unique<CacheSystem>(options);
     runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
@@ -321,8 +315,7 @@ class LoopJobs : public LoopLife {
  protected:
   LoopJobs() {
     CacheSystemOptions options;
-    options.pools[0].block_bytes = KiB * 4;
-    options.pools[0].device_blocks = 64;
+    options.pools = {{.block_bytes = KiB * 4, .device_blocks = 64}};
     options.storage = MemoryStorage{MiB * 4};
     options.write_policy = WritePolicy::none;
     runtime->stop(asio::use_future).get();
@@ -413,4 +406,4 @@ TEST_F(LoopJobs, end_with_the_runtime) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

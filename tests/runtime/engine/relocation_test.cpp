@@ -3,7 +3,7 @@
 #include "terrace/offload_cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/request_for.hpp"
+#include "tests/runtime/request.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
 #include <gtest/gtest.h>

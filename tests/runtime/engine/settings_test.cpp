@@ -17,14 +17,10 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class SettingsTest : public test::CacheFixture {
+class SettingsTest : public CacheFixture {
  protected:
   void change(const std::function<void(CacheSettings&)>& edit) {
     CacheSettings settings = cache->settings();
@@ -347,4 +343,4 @@ TEST_F(SettingsTest, a_wrong_value_changes_nothing) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

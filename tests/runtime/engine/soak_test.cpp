@@ -10,7 +10,7 @@
 #include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/request_for.hpp"
+#include "tests/runtime/request.hpp"
 #include "tests/seed.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"

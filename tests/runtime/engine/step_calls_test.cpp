@@ -17,9 +17,7 @@ TEST(StepCalls, of_a_step_with_a_host_tier_are_one_at_most) {
   constexpr std::uint32_t requests_a_step = 4;
   constexpr std::uint32_t blocks_a_request = 4;
   CacheSystemOptions options;
-  options.pools[0].device_blocks = 64;
-  options.pools[0].host_blocks = 256;
-  options.pools[0].block_bytes = Bytes{64};
+  options.pools = {{.block_bytes = Bytes{64}, .device_blocks = 64, .host_blocks = 256}};
   options.log.sink = nullptr;
   CacheSystem system{options};
   Cache& cache = system.cache();

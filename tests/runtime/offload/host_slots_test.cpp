@@ -201,9 +201,7 @@ TEST_F(OffloadHostSlots, touched_blocks_stay_and_the_first_of_them_longest) {
 }
 
 TEST_F(OffloadHostSlots, a_load_without_slots_brings_blocks_from_storage_to_the_host) {
-  ManagerConfig config = sizes(2, KeyOrder::flat, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(2, KeyOrder::flat);
   fill(1, names({1}), 21);
   fill(2, names({2}), 22);
   fill(3, names({3, 4}), 30);
@@ -222,9 +220,7 @@ TEST_F(OffloadHostSlots, a_load_without_slots_brings_blocks_from_storage_to_the_
 }
 
 TEST_F(OffloadHostSlots, a_load_to_a_full_host_tier_says_so) {
-  ManagerConfig config = sizes(1, KeyOrder::flat, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(1, KeyOrder::flat);
   fill(1, names({1}), 21);
   fill(2, names({2}), 22);
   ASSERT_TRUE(offload->pin(OffloadJobId{7}, names({2})).has_value());
@@ -254,9 +250,7 @@ TEST_F(OffloadHostSlots, loads_to_a_full_host_tier_end_also_if_they_are_more_tha
 }
 
 TEST_F(OffloadHostSlots, a_published_block_is_written_to_storage_by_the_write_policy) {
-  ManagerConfig config = sizes(4, KeyOrder::flat, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(4, KeyOrder::flat);
   std::vector<SlotId> to(1);
   ASSERT_EQ(offload->reserve(order_of(1, names({1})), to).value(), 1U);
   settle();
@@ -282,9 +276,7 @@ TEST_F(OffloadHostSlots, in_prefix_order_a_reservation_needs_the_blocks_before_i
 }
 
 TEST_F(OffloadHostSlots, new_blocks_behind_blocks_that_only_storage_has_are_stored) {
-  ManagerConfig config = sizes(4, KeyOrder::prefix, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(4, KeyOrder::prefix);
   put(1, names({1, 2}), 0, 10);
   put(2, names({5, 6, 7, 8}), 0, 50);  // takes the whole host tier
   EXPECT_EQ(look_up(names({1, 2})), (std::vector{storage, storage}));

@@ -1,3 +1,4 @@
+#include "tests/refusal.hpp"
 #include "tests/runtime/offload/offload_fixture.hpp"
 
 #include <poll.h>
@@ -46,9 +47,7 @@ TEST_F(Offload, a_job_completes_in_part_with_a_result_for_each_block) {
 }
 
 TEST_F(Offload, a_look_up_tells_where_a_block_is_and_changes_nothing) {
-  ManagerConfig config = sizes(2, KeyOrder::flat, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(2, KeyOrder::flat);
   const auto keys = names({1, 2, 3});
   std::vector<OffloadHit> hits(3);
   ASSERT_TRUE(offload->store(order(1, keys, slots({0, 1, 2}))).has_value());
@@ -200,9 +199,7 @@ TEST_F(Offload, a_result_after_a_deadline_comes_only_when_nothing_can_move_any_m
 }
 
 TEST_F(Offload, a_late_read_of_storage_does_not_hold_up_the_job) {
-  ManagerConfig config = sizes(1, KeyOrder::flat, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(1, KeyOrder::flat);
   put(1, names({1}), 0, 10);
   put(2, names({2}), 0, 20);  // evicts the first from the host
   ASSERT_EQ(offload->look_up(names({1})[0]), OffloadHit::storage);
@@ -424,12 +421,7 @@ TEST_F(Offload, drain_ends_all_jobs) {
 
 TEST(OffloadConfig, says_what_is_wrong) {
   const auto refused = [](const ManagerConfig& config) {
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
+    return test::refusal_of<std::invalid_argument>([&] { validate(config); });
   };
   ManagerConfig config;
   PoolSizes& pool = config.pools.front();

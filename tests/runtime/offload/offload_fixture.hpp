@@ -57,6 +57,11 @@ class Offload : public ::testing::Test {
     cache = std::make_unique<Cache>(config, parts());
     offload = std::make_unique<OffloadCache>(*cache, limits);
   }
+  void make_writing_through(std::uint32_t host_blocks, KeyOrder order) {
+    ManagerConfig config = sizes(host_blocks, order, true);
+    config.write_policy = WritePolicy::write_through;
+    make(config);
+  }
   CacheParts parts() {
     CacheParts parts{
         .transfers = *transfers, .pools = {{arena.get(), store.get()}}, .clock = clock, .waker = wakes ? &cache_waker : nullptr};

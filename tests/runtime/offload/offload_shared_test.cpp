@@ -5,16 +5,15 @@
 
 #include <chrono>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::HandSharedStore;
 
 class OffloadShared : public Offload {
  protected:
   void make_shared(KeyOrder order, WritePolicy writes = WritePolicy::none, std::uint32_t host_blocks = 8, bool storage = false) {
-    ManagerConfig config = test::with_shared(sizes(host_blocks, order, storage), writes);
+    ManagerConfig config = with_shared(sizes(host_blocks, order, storage), writes);
     config.pools.front().staging_blocks = 8;
     make_shared(config);
   }
@@ -361,7 +360,7 @@ TEST_F(OffloadShared, is_off_after_a_clear_until_it_is_resumed) {
 }
 
 TEST_F(OffloadShared, a_read_that_waits_during_a_clear_is_not_begun_after_it) {
-  ManagerConfig config = test::with_shared(sizes(0, KeyOrder::prefix));
+  ManagerConfig config = with_shared(sizes(0, KeyOrder::prefix));
   config.pools.front().staging_blocks = 2;
   make_shared(config);
   const auto keys = names({1, 2, 3});
@@ -455,7 +454,7 @@ TEST_F(OffloadShared, gets_what_is_used_for_the_second_time_if_the_policy_is_sel
 }
 
 TEST_F(OffloadShared, gets_blocks_that_a_load_has_brought_from_storage) {
-  ManagerConfig config = test::with_shared(sizes(8, KeyOrder::prefix, true), WritePolicy::write_through);
+  ManagerConfig config = with_shared(sizes(8, KeyOrder::prefix, true), WritePolicy::write_through);
   config.pools.front().staging_blocks = 8;
   config.write_policy = WritePolicy::write_through;
   make_shared(config);
@@ -505,4 +504,4 @@ TEST_F(OffloadShared, a_drain_does_not_wait_for_a_store_that_cannot_be_used) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -1,5 +1,6 @@
 #include "tests/runtime/offload/offload_world.hpp"
 #include "tests/seed.hpp"
+#include "tests/simulation/run_worlds.hpp"
 
 #include <gtest/gtest.h>
 
@@ -71,11 +72,6 @@ constexpr Counted<SharedTotals> counted_of_shared[] = {
 };
 
 template <class Totals>
-void add(Totals& total, const Totals& more, std::span<const Counted<Totals>> counts) {
-  for (const Counted<Totals>& each : counts) total.*each.count += more.*each.count;
-}
-
-template <class Totals>
 void judge(const Totals& total, std::span<const Counted<Totals>> counts, std::uint64_t worlds) {
   for (const Counted<Totals>& each : counts) {
     std::printf("%s %lu\n", each.name, total.*each.count);
@@ -93,35 +89,23 @@ void run_worlds(std::uint64_t count, int steps_of_each, test::OffloadWorldOption
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
     test::OffloadWorld world{seed, options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
-    for (int i = 0; i < steps_of_each; ++i) {
-      world.step();
-      world.check();
-    }
-    world.wind_down();
+    test::run_world(world, steps_of_each);
     see(world);
   }
-}
-
-std::uint64_t digest_of(std::uint64_t seed, const test::OffloadWorldOptions& options) {
-  test::OffloadWorld world{seed, options};
-  for (int i = 0; i < steps; ++i) world.step();
-  world.wind_down();
-  return world.digest();
 }
 
 TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_result) {
   const std::uint64_t count = test::seeds_from_env_or(300, 300);
   Seen total;
   run_worlds(count, steps, test::random_offload_options,
-             [&](const test::OffloadWorld& world) { add<Seen>(total, world.seen(), counted); });
+             [&](const test::OffloadWorld& world) { test::add_counts(total, world.seen()); });
   judge<Seen>(total, counted, count);
 }
 
 TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    const test::OffloadWorldOptions options = test::random_offload_options(seed);
-    EXPECT_EQ(digest_of(seed, options), digest_of(seed, options)) << "seed " << seed;
-  }
+  test::expect_same_ends(5, steps, [](std::uint64_t seed) {
+    return test::OffloadWorld{seed, test::random_offload_options(seed)};
+  });
 }
 
 TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
@@ -129,18 +113,17 @@ TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
   Seen total;
   SharedTotals shared;
   run_worlds(count, 2 * steps, test::shared_offload_options, [&](const test::OffloadWorld& world) {
-    add<Seen>(total, world.seen(), counted_with_shared);
-    add<SharedTotals>(shared, world.shared_totals(), counted_of_shared);
+    test::add_counts(total, world.seen());
+    test::add_counts(shared, world.shared_totals());
   });
   judge<Seen>(total, counted_with_shared, count);
   judge<SharedTotals>(shared, counted_of_shared, count);
 }
 
 TEST(OffloadSimulation, ends_in_the_same_state_for_the_same_seed_with_a_shared_store) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    const test::OffloadWorldOptions options = test::shared_offload_options(seed);
-    EXPECT_EQ(digest_of(seed, options), digest_of(seed, options)) << "seed " << seed;
-  }
+  test::expect_same_ends(10, steps, [](std::uint64_t seed) {
+    return test::OffloadWorld{seed, test::shared_offload_options(seed)};
+  });
 }
 
 }  // namespace

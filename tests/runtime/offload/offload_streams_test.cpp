@@ -160,9 +160,7 @@ TEST_F(OffloadStreams, await_knows_which_jobs_can_be_waited_for) {
 }
 
 TEST_F(OffloadStreams, await_is_not_ready_while_a_block_waits_for_storage) {
-  ManagerConfig config = sizes(1, KeyOrder::flat, true);
-  config.write_policy = WritePolicy::write_through;
-  make(config);
+  make_writing_through(1, KeyOrder::flat);
   put(1, names({1}), 0, 10);
   put(2, names({2}), 0, 20);
   ASSERT_EQ(offload->look_up(names({1})[0]), OffloadHit::storage);

@@ -5,6 +5,7 @@
 #include "storage/format/format.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "terrace/system.hpp"
+#include "tests/refusal.hpp"
 #include "tests/storage/blocks.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
@@ -140,12 +141,8 @@ TEST(StoreLayout, says_what_to_remove_where_both_have_no_room) {
   make_former_store(directory.path());
   CacheSystemOptions options = options_over(directory.path(), 1);
   std::get<FileStorage>(options.storage).floor = Bytes{std::uint64_t{1} << 60};
-  try {
-    const CacheSystem system{options};
-    FAIL() << "there is no such disk";
-  } catch (const std::system_error& error) {
-    EXPECT_NE(std::string{error.what()}.find("remove the former to free its space"), std::string::npos) << error.what();
-  }
+  const std::string said = refusal_of<std::system_error>([&] { const CacheSystem system{options}; });
+  EXPECT_NE(said.find("remove the former to free its space"), std::string::npos) << said;
 }
 
 TEST(BlockLayouts, differ_in_everything_that_orders_the_bytes_of_a_block_in_both_kinds_of_stores) {

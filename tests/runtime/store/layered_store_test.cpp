@@ -3,7 +3,7 @@
 #include "base/waker.hpp"
 #include "runtime/store/tier_batches.hpp"
 #include "terrace/host_memory.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/blocks.hpp"
 
@@ -13,14 +13,10 @@
 #include <chrono>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::block_size;
-using test::key_of;
-using test::keys_from;
-using test::rows_from;
 
 /// A TierBatches over a local store of 8 blocks and a shared store.
 class LayeredStoreTest : public ::testing::Test {
@@ -59,7 +55,7 @@ class LayeredStoreTest : public ::testing::Test {
     EXPECT_TRUE(batches.submit_get({BatchId{78}, names, region, at, never}));
     BatchResult result = poll().at(0);
     for (std::size_t i = 0; i < names.size(); ++i) {
-      EXPECT_EQ(test::holds(memory.rows().row(at[i]), names[i]), !result.errors[i]) << i;
+      EXPECT_EQ(holds(memory.rows().row(at[i]), names[i]), !result.errors[i]) << i;
     }
     return result;
   }
@@ -73,8 +69,8 @@ class LayeredStoreTest : public ::testing::Test {
   ManualClock clock;
   NullWaker nobody;
   PrivateRegion memory{rows_max, Bytes{block_size}, MemoryCheck::no};
-  test::GatedStore local{8, Bytes{block_size}, nullptr};
-  test::GatedSharedStore shared;
+  GatedStore local{8, Bytes{block_size}, nullptr};
+  GatedSharedStore shared;
   LayeredStore layered{local, shared, clock, {.renew = 1min}};
   TierBatches batches{layered, nullptr, nullptr, clock, nobody, {}, &layered};
   HostRegionId region = batches.regions().add(memory.rows(), Bytes{block_size}, nullptr).value();
@@ -118,7 +114,7 @@ TEST_F(LayeredStoreTest, writes_to_both_and_sends_nothing_that_is_there) {
   EXPECT_EQ(shared.blocks.size(), 5U);
   EXPECT_EQ(batches.statistics().shared_present, 3U);
   EXPECT_EQ(batches.statistics().shared_stored, 2U);
-  for (const auto& [key, block] : shared.blocks) EXPECT_TRUE(test::holds(block, key));
+  for (const auto& [key, block] : shared.blocks) EXPECT_TRUE(holds(block, key));
 }
 
 TEST_F(LayeredStoreTest, a_put_does_not_fail_because_of_the_shared_store) {
@@ -334,4 +330,4 @@ TEST_F(LayeredStoreTest, does_not_ask_elsewhere_for_a_read_that_a_clear_has_over
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

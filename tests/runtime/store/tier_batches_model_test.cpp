@@ -1,7 +1,7 @@
 #include "runtime/store/tier_batches.hpp"
 
 #include "storage/io/aligned_buffer.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/seed.hpp"
 #include "tests/storage/harness.hpp"
 
@@ -17,12 +17,8 @@
 #include <string>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::block_size;
-using test::key_of;
-using test::StoreKind;
 
 constexpr std::uint32_t capacity = 24;
 constexpr std::uint64_t model_keys = 60;
@@ -36,7 +32,7 @@ enum class Sharing : bool { no, yes };
 class Model {
  public:
   Model(StoreKind kind, std::uint64_t seed, Sharing sharing)
-      : harness_{test::make_harness(kind, capacity)},
+      : harness_{make_harness(kind, capacity)},
         sharing_{sharing},
         layered_{harness_->store(), shared_, clock_, {}},
         // Rows with gaps, none of them at a multiple of 4 KiB.
@@ -210,7 +206,7 @@ class Model {
         continue;
       }
       ++succeeded;
-      EXPECT_TRUE(test::holds(row, batch.keys[i])) << "byte for byte";
+      EXPECT_TRUE(holds(row, batch.keys[i])) << "byte for byte";
       hits_ += batch.kind == BatchKind::get;
     }
     EXPECT_EQ(result.succeeded, succeeded);
@@ -250,9 +246,9 @@ class Model {
   }
 
   ManualClock clock_;
-  std::unique_ptr<test::StoreHarness> harness_;
+  std::unique_ptr<StoreHarness> harness_;
   Sharing sharing_;
-  test::GatedSharedStore shared_;
+  GatedSharedStore shared_;
   LayeredStore layered_;
   AlignedBuffer memory_;
   NullWaker nobody_;
@@ -292,4 +288,4 @@ INSTANTIATE_TEST_SUITE_P(Stores, TierBatchesModel,
                          [](const auto& param) { return test::to_string(param.param); });
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

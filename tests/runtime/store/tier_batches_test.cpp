@@ -1,6 +1,6 @@
 #include "runtime/store/tier_batches.hpp"
 
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/blocks.hpp"
 
@@ -12,15 +12,10 @@
 #include <optional>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::block_size;
-using test::GatedStore;
-using test::key_of;
-using test::keys_from;
-using test::rows_from;
 
 class CountingWaker final : public Waker {
  public:
@@ -46,7 +41,7 @@ class TierBatchesTest : public ::testing::Test {
   Result<void> put(std::uint64_t id, std::span<const BlockKey> names, std::span<const std::uint32_t> at,
                    TimePoint deadline = never, std::span<const BlockKey> parents = {}) {
     for (std::size_t i = 0; i < std::min(names.size(), at.size()); ++i) {
-      if (at[i] < rows_max) test::fill(memory.rows().row(at[i]), names[i]);
+      if (at[i] < rows_max) fill(memory.rows().row(at[i]), names[i]);
     }
     return batches->submit_put({BatchId{id}, names, region, at, parents, deadline});
   }
@@ -514,4 +509,4 @@ TEST_F(TierBatchesTest, count_a_block_once_that_several_puts_store) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

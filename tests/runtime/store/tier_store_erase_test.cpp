@@ -4,7 +4,7 @@
 #include "storage/io/uring_io.hpp"
 #include "terrace/tier_store.hpp"
 #include "tests/runtime/store/child.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/seed.hpp"
 #include "tests/storage/harness.hpp"
@@ -21,15 +21,10 @@
 #include <string>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::Child;
-using test::GatedStore;
-using test::keys_of;
-using test::rows_from;
-using test::TemporaryDirectory;
 
 constexpr Bytes erased_block{8192};
 
@@ -105,7 +100,7 @@ std::uint32_t kills() {
 class TierStoreKill : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TierStoreKill, brings_nothing_back_that_was_erased) {
-  const std::uint64_t seed = test::seed_from_env_or(1);
+  const std::uint64_t seed = seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   const TemporaryDirectory directory;
   TierStoreOptions options;
@@ -171,4 +166,4 @@ INSTANTIATE_TEST_SUITE_P(Engines, TierStoreKill, ::testing::ValuesIn(engines()),
                          [](const auto& parameter) { return std::string{parameter.param}; });
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

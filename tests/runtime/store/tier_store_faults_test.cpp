@@ -23,12 +23,10 @@
 #include <system_error>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::milliseconds;
-using test::block_size;
-using test::key_of;
 
 constexpr std::uint64_t keys_max = 40;
 constexpr std::uint32_t rows_max = 40;
@@ -131,8 +129,7 @@ class World {
   using Batches = std::map<std::uint64_t, Expected>;
 
   [[nodiscard]] FileStoreConfig config() const {
-    FileStoreConfig config =
-        faults_.striped ? test::striped_config_for("/store", blocks_, 2, 2) : test::config_for("/store", blocks_);
+    FileStoreConfig config = faults_.striped ? striped_config_for("/store", blocks_, 2, 2) : config_for("/store", blocks_);
     config.id = 9;
     return config;
   }
@@ -317,7 +314,7 @@ class World {
       const bool is_get = batch.kind == BatchKind::get;
       if (!error) {
         (is_get ? seen_.hits : seen_.stored) += 1;
-        EXPECT_TRUE(test::holds(rows_.row(batch.rows[i]), batch.keys[i])) << "wrong bytes";
+        EXPECT_TRUE(holds(rows_.row(batch.rows[i]), batch.keys[i])) << "wrong bytes";
         if (is_get) read_.insert(batch.keys[i]);
       } else if (error == Errc::deadline_exceeded) {
         ++seen_.late;
@@ -538,8 +535,8 @@ class World {
 };
 
 TEST(TierStoreFaults, never_give_wrong_bytes_nor_lose_what_is_durable_and_events_agree_with_what_can_be_read) {
-  const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = test::seeds_from_env_or(200, 200);
+  const std::uint64_t first = seed_from_env_or(1);
+  const std::uint64_t count = seeds_from_env_or(200, 200);
   Seen seen;
   for (std::uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
@@ -571,4 +568,4 @@ TEST(TierStoreFaults, never_give_wrong_bytes_nor_lose_what_is_durable_and_events
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -3,8 +3,9 @@
 #include "storage/io/uring_io.hpp"
 #include "terrace/keys.hpp"
 #include "tests/patience.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/store/child.hpp"
-#include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/gated_stores.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/harness.hpp"
 
@@ -296,12 +297,7 @@ TEST(TierStore, refuses_options_that_cannot_be_with_one_sentence) {
   const TemporaryDirectory directory;
   const TierStoreOptions good = options_in(directory);
   const auto refused = [](const TierStoreOptions& options) {
-    try {
-      const TierStore store{options};
-      return std::string{};
-    } catch (const std::exception& error) {
-      return std::string{error.what()};
-    }
+    return test::refusal_of<std::exception>([&] { const TierStore store{options}; });
   };
   TierStoreOptions options = good;
   options.directories.clear();

@@ -5,6 +5,8 @@
 #include "storage/memory/memory_store.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
+#include "tests/tools/temporary_directory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -51,12 +53,7 @@ CacheSystemOptions three_groups() {
 }
 
 std::string why_no_system(const CacheSystemOptions& options) {
-  try {
-    const CacheSystem system{options};
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
+  return refusal_of<std::exception>([&] { const CacheSystem system{options}; });
 }
 
 /// An engine that gives every byte of a block a value that follows from group, block and sequence, and compares all hits.
@@ -122,20 +119,14 @@ class Engine {
 
 class CacheSystemGroups : public ::testing::Test {
  protected:
-  CacheSystemGroups() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-  }
-  ~CacheSystemGroups() override { std::filesystem::remove_all(directory_); }
-
   [[nodiscard]] CacheSystemOptions with_files() const {
     CacheSystemOptions options = three_groups();
-    options.storage = FileStorage{.directories = {directory_ / "kv"}, .capacity = MiB * 2, .io = IoChoice::threads};
+    options.storage = FileStorage{.directories = {directory_.path() / "kv"}, .capacity = MiB * 2, .io = IoChoice::threads};
     options.write_policy = WritePolicy::write_through;
     return options;
   }
 
-  std::filesystem::path directory_;
+  TemporaryDirectory directory_;
 };
 
 TEST_F(CacheSystemGroups, serve_every_group_from_its_pool_and_from_the_host) {
@@ -196,8 +187,8 @@ TEST_F(CacheSystemGroups, keep_each_pool_in_a_store_of_its_own_over_a_restart) {
     }
     EXPECT_EQ(engine.system().store(narrow)->block_bytes(), KiB * 4);
   }
-  EXPECT_TRUE(std::filesystem::exists(directory_ / "kv" / "store" / "catalog"));
-  EXPECT_TRUE(std::filesystem::exists(directory_ / "kv" / "store-1" / "catalog"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() / "kv" / "store" / "catalog"));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() / "kv" / "store-1" / "catalog"));
   Engine again{with_files()};
   EXPECT_EQ(again.cache().match(keys_of({1, 1, 1, 1, 1, 1})).found[Source::storage], 6U);
   EXPECT_EQ(again.serve(1, 6), 6U);
@@ -219,13 +210,13 @@ TEST_F(CacheSystemGroups, leave_no_directory_behind_if_a_later_pool_cannot_have_
   CacheSystemOptions options = with_files();
   options.pools[1].block_bytes = Bytes{4000};
   EXPECT_NE(why_no_system(options), "");
-  EXPECT_FALSE(std::filesystem::exists(directory_ / "kv"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "kv"));
   options = with_files();
   { const CacheSystem made{options}; }
-  std::filesystem::remove_all(directory_ / "kv" / "store-1");
+  std::filesystem::remove_all(directory_.path() / "kv" / "store-1");
   options.pools[1].block_bytes = Bytes{4000};
   EXPECT_NE(why_no_system(options), "");
-  EXPECT_TRUE(std::filesystem::exists(directory_ / "kv" / "store" / "catalog")) << "it was there before";
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() / "kv" / "store" / "catalog")) << "it was there before";
 }
 
 TEST_F(CacheSystemGroups, spread_every_pool_over_the_ranks) {

@@ -1,13 +1,20 @@
-// Block sizes and counts from the shape of a model and a memory budget.
+// Block sizes and counts from the shape of a model and a memory budget, and how tokens are distributed over ranks.
 
 #include "terrace/model_plan.hpp"
-
 #include "base/random.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/system/context_spread.hpp"
+#include "runtime/system/pool_plan.hpp"
 #include "runtime/system/system_config.hpp"
 #include "terrace/system.hpp"
+#include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 
 #include <gtest/gtest.h>
 
+#include <deque>
+#include <ostream>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -27,12 +34,7 @@ LayerShape heads(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t hea
 }
 
 std::string why_no_groups(const ModelShape& model, const MemoryBudget& budget = large) {
-  try {
-    (void)plan_groups(model, typical, budget);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<std::invalid_argument>([&] { (void)plan_groups(model, typical, budget); });
 }
 
 TEST(ModelPlan, sizes_the_blocks_of_known_models) {
@@ -218,5 +220,229 @@ TEST(ModelPlan, makes_options_that_a_cache_starts_with) {
   }
 }
 
+SizedGroup group(GroupKind kind, std::uint32_t block_tokens, std::uint32_t span_tokens, Bytes block_bytes) {
+  SizedGroup sized;
+  sized.group.kind = kind;
+  sized.group.block_tokens = block_tokens;
+  sized.group.span_tokens = span_tokens;
+  sized.block_bytes = block_bytes;
+  return sized;
+}
+
+/// Nine groups with eight block sizes that have few common divisors.
+std::vector<SizedGroup> nine_groups() {
+  return {group(GroupKind::full, 16, 0, KiB * 40),
+          group(GroupKind::full, 32, 0, KiB * 17),
+          group(GroupKind::sliding_window, 16, 128, KiB * 100),
+          group(GroupKind::sliding_window, 32, 512, KiB * 72),
+          group(GroupKind::chunked_local, 16, 256, KiB * 48),
+          group(GroupKind::recurrent, 64, 0, KiB * 700),
+          group(GroupKind::recurrent, 32, 0, KiB * 333),
+          group(GroupKind::cross, 16, 0, KiB * 40),
+          group(GroupKind::full, 64, 0, KiB * 9)};
+}
+
+ManagerConfig config_of(const GroupPlan& plan) {
+  CacheSystemOptions options;
+  plan.apply_to(options);
+  return manager_config(options);
+}
+
+std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequence& sequence, Bytes device) {
+  return test::refusal_of<std::invalid_argument>([&] { (void)plan_pools(groups, sequence, device, Bytes{}); });
+}
+
+TEST(PoolPlan, leaves_less_than_the_smallest_block_over) {
+  for (const Bytes device : {MiB * 300, MiB * 999, GiB * 7}) {
+    const GroupPlan plan = plan_pools(nine_groups(), {2048, 512, 64}, device, device, 2);
+    EXPECT_LE(plan.device_used, device);
+    EXPECT_LT(count(device) - count(plan.device_used), count(KiB * 9));
+    EXPECT_LE(plan.host_used, device);
+    EXPECT_LT(count(device) - count(plan.host_used), count(KiB * 9));
+  }
+}
+
+TEST(PoolPlan, says_how_much_would_do_where_there_is_too_little) {
+  const std::vector<SizedGroup> groups{group(GroupKind::full, 16, 0, KiB * 64)};
+  EXPECT_EQ(plan_pools(groups, {160, 0, 0}, KiB * 640, Bytes{}).sequences, 1U);
+  EXPECT_NE(why_no_pools(groups, {161, 0, 0}, KiB * 640).find("704KiB"), std::string::npos);
+  EXPECT_NE(why_no_pools({}, {16, 0, 0}, KiB).find("a group"), std::string::npos);
+  const std::vector<SizedGroup> cross{group(GroupKind::cross, 16, 0, KiB)};
+  EXPECT_NE(why_no_pools(cross, {16, 0, 0}, MiB).find("encoder tokens"), std::string::npos);
+}
+
+/// Allocates as many sequences as fit, of all lengths around the typical one.
+TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_full) {
+  const TypicalSequence sequence{1024, 256, 64};
+  const Bytes device = MiB * 512;
+  const GroupPlan plan = plan_pools(nine_groups(), sequence, device, Bytes{});
+  CacheManager manager{config_of(plan)};
+  const std::uint32_t unit = manager.unit_tokens();
+  Random random{9};
+  std::deque<RequestId> running;
+  std::uint64_t next = 0;
+  std::uint64_t refused = 0;
+  for (int step = 0; step < 3000; ++step) {
+    const auto units = static_cast<std::uint32_t>(random.between(sequence.tokens / 2, sequence.tokens * 3 / 2) / unit);
+    const std::vector<std::uint32_t> names(units, static_cast<std::uint32_t>(next % 400));
+    const std::vector<BlockKey> keys = test::keys_of(names);
+    AcquireRequest request;
+    request.id = RequestId{++next};
+    request.keys = keys;
+    request.units = HashUnits{units};
+    const std::uint32_t chunk = sequence.chunk_tokens / unit;
+    request.new_units_max = HashUnits{chunk};
+    request.encoder_tokens = sequence.encoder_tokens;
+    if (!manager.acquire(request)) {
+      ++refused;
+      ASSERT_FALSE(running.empty());
+      ASSERT_TRUE(manager.requests().release(running.front(), Fence{}).has_value());
+      manager.settle();
+      running.pop_front();
+      continue;
+    }
+    running.push_back(request.id);
+    const auto hits = static_cast<std::uint32_t>(manager.requests().hit_sources(request.id)->size());
+    bool room = true;
+    for (std::uint32_t done = std::min(units, hits + chunk); room; done += chunk) {
+      done = std::min(done, units);
+      ASSERT_TRUE(manager.requests().commit(request.id, std::span{keys}.first(done), Fence{}).has_value());
+      manager.settle();
+      ASSERT_TRUE(manager.requests().advance(request.id, std::uint64_t{done} * unit, Fence{}).has_value());
+      manager.settle();
+      if (done == units) break;
+      room = manager.requests().extend(request.id, std::min(chunk, units - done)).has_value();
+      manager.settle();
+    }
+    if (step % 100 == 0) manager.check_invariants();
+  }
+  EXPECT_GT(refused, 100U);  // the pools were full
+  std::uint64_t used = 0;
+  for (std::size_t pool = 0; pool < plan.pools.size(); ++pool) {
+    const Ledger ledger = manager.device_ledger(PoolId{static_cast<std::uint16_t>(pool)});
+    used += (ledger.held + ledger.ready) * count(plan.pools[pool].block_bytes);
+  }
+  EXPECT_GE(used, count(device) * 95 / 100) << "of " << count(device);
+  for (const RequestId id : running) ASSERT_TRUE(manager.requests().release(id, Fence{}).has_value());
+}
+
 }  // namespace
+
+// ---- how tokens are distributed over ranks, compared with distributing them one by one
+
+void PrintTo(const ContextSpread::Sizes& s, std::ostream* out) {
+  *out << s.block_tokens << " tokens, " << s.decode_ranks << " x " << s.prefill_ranks << " ranks, by " << s.interleave;
+}
+
+namespace {
+
+class ContextSpreadOf : public testing::TestWithParam<ContextSpread::Sizes> {
+ protected:
+  static constexpr std::uint64_t tokens = 300;
+
+  /// Places the tokens of a sequence one by one: each rank fills its slot from the start, and a block is full when all slots are.
+  [[nodiscard]] static std::vector<ContextSpread::Place> dealt_out() {
+    const ContextSpread::Sizes& sizes = GetParam();
+    const std::uint32_t ranks = sizes.decode_ranks * sizes.prefill_ranks;
+    std::vector<std::uint64_t> kept(ranks, 0);
+    std::vector<ContextSpread::Place> places;
+    std::uint32_t rank = 0;
+    std::uint32_t in_a_row = 0;
+    for (std::uint64_t token = 0; token < tokens; ++token) {
+      if (in_a_row == sizes.interleave) {
+        rank = (rank + 1) % ranks;
+        in_a_row = 0;
+      }
+      ++in_a_row;
+      const std::uint64_t at = kept[rank]++;
+      places.push_back({rank, at / sizes.block_tokens, static_cast<std::uint32_t>(at % sizes.block_tokens)});
+    }
+    return places;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ContextSpreadOf,
+                         testing::Values(ContextSpread::Sizes{16, 1, 1, 1}, ContextSpread::Sizes{4, 2, 1, 2},
+                                         ContextSpread::Sizes{4, 2, 1, 1}, ContextSpread::Sizes{8, 2, 3, 4},
+                                         ContextSpread::Sizes{6, 1, 4, 3}, ContextSpread::Sizes{5, 3, 2, 5},
+                                         ContextSpread::Sizes{1, 7, 1, 1}));
+
+TEST_P(ContextSpreadOf, places_every_token_where_dealing_them_out_does) {
+  const ContextSpread spread{GetParam()};
+  const auto places = dealt_out();
+  for (std::uint64_t token = 0; token < tokens; ++token) {
+    ASSERT_EQ(spread.place_of(token), places[token]) << "token " << token;
+    ASSERT_EQ(spread.token_at(places[token]), token);
+  }
+}
+
+TEST_P(ContextSpreadOf, counts_what_each_rank_keeps_and_each_table_needs) {
+  const ContextSpread spread{GetParam()};
+  const auto places = dealt_out();
+  std::vector<std::uint64_t> kept(spread.ranks(), 0);
+  std::uint64_t blocks = 0;
+  for (std::uint64_t token = 0; token < tokens; ++token) {
+    for (std::uint32_t rank = 0; rank < spread.ranks(); ++rank) ASSERT_EQ(spread.tokens_on(rank, token), kept[rank]);
+    ASSERT_EQ(spread.blocks_for(token), blocks);
+    ++kept[places[token].rank];
+    blocks = std::max(blocks, places[token].block + 1);
+  }
+}
+
+TEST_P(ContextSpreadOf, hits_are_whole_blocks_on_every_rank_and_leave_a_token) {
+  const ContextSpread spread{GetParam()};
+  for (std::uint64_t length = 1; length < tokens; ++length) {
+    const std::uint64_t most = spread.hit_units_max(length);
+    ASSERT_LT(spread.hit_tokens(most), length);
+    ASSERT_GE(spread.hit_tokens(most + 1), length);
+    for (std::uint32_t rank = 0; rank < spread.ranks(); ++rank) {
+      ASSERT_EQ(spread.tokens_on(rank, spread.hit_tokens(most)), most * GetParam().block_tokens);
+    }
+  }
+}
+
+TEST_P(ContextSpreadOf, one_table_gives_every_token_a_cell_of_its_own_on_one_rank) {
+  const ContextSpread spread{GetParam()};
+  std::vector<SlotId> table;
+  for (std::uint32_t i = 0; i < spread.blocks_for(tokens); ++i) table.push_back(SlotId{1000 - 3 * i});
+  std::set<std::pair<std::uint32_t, std::uint64_t>> cells;
+  for (std::uint64_t token = 0; token < tokens; ++token) {
+    std::uint32_t keepers = 0;
+    for (std::uint32_t rank = 0; rank < spread.ranks(); ++rank) {
+      const auto cell = spread.cell(table, rank, token);
+      if (!cell) continue;
+      ++keepers;
+      EXPECT_TRUE(cells.emplace(rank, *cell).second);
+      EXPECT_EQ(*cell / GetParam().block_tokens, table[token / spread.tokens_per_block()].value());
+    }
+    ASSERT_EQ(keepers, 1U);
+  }
+}
+
+TEST(ContextSpreadRanks, are_numbered_decode_ranks_first) {
+  const ContextSpread spread{{.block_tokens = 4, .decode_ranks = 2, .prefill_ranks = 3}};
+  EXPECT_EQ(spread.ranks(), 6U);
+  EXPECT_EQ(spread.rank(0, 1), 1U);
+  EXPECT_EQ(spread.rank(2, 1), 5U);
+  EXPECT_EQ(spread.tokens_per_block(), 24U);
+}
+
+TEST(ContextSpreadSizes, that_do_not_go_together_are_refused_and_it_says_why) {
+  const auto refusal_of = [](const ContextSpread::Sizes& sizes) {
+    try {
+      (void)ContextSpread{sizes};
+    } catch (const std::invalid_argument& e) {
+      return std::string{e.what()};
+    }
+    return std::string{};
+  };
+  EXPECT_NE(refusal_of({.block_tokens = 16, .interleave = 3}).find("interleave is 3"), std::string::npos);
+  EXPECT_NE(refusal_of({.block_tokens = 16, .interleave = 0}).find("interleave is 0"), std::string::npos);
+  EXPECT_NE(refusal_of({.block_tokens = 0}).find("block_tokens is 0"), std::string::npos);
+  EXPECT_NE(refusal_of({.block_tokens = 16, .decode_ranks = 0}).find("one decode"), std::string::npos);
+  EXPECT_NE(refusal_of({.block_tokens = 1U << 31, .decode_ranks = 4}).find("32 bits"), std::string::npos);
+}
+
+}  // namespace
+
 }  // namespace terrace

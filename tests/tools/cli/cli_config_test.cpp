@@ -60,8 +60,7 @@ TEST(ConfigCommand, check_says_line_and_nearest_name) {
   EXPECT_EQ(wrong.err,
             "terrace config: " + file + ":2: there is no option \"host-blokcs\" in [[pool]]; did you mean host-blocks?\n");
   const Ended missing = run(program({"config", "check", file + ".not"}));
-  EXPECT_EQ(missing.status, 2);
-  EXPECT_TRUE(is_one_line(missing.err)) << missing.err;
+  expect_refusal(missing);
 }
 
 TEST(ConfigCommand, check_and_doctor_refuse_an_endpoint_that_a_start_refuses) {

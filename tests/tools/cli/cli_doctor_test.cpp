@@ -1,4 +1,5 @@
-// `terrace doctor`, and with --config its self-test of every tier.
+// `terrace doctor`, its self-test of every tier, and `terrace shared check`.
+
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -7,60 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 namespace terrace::test {
 namespace {
 
 Ended doctor(const TemporaryDirectory& directory, const std::string& config) {
   return run({paths.program, "doctor", "--config", directory.write("t.toml", config).string()});
-}
-
-std::string files(const TemporaryDirectory& directory) {
-  return "[storage]\nwhere = \"file:" + (directory.path() / "kv").string() + "\"\ncapacity = \"64MiB\"\n";
-}
-
-constexpr const char* small_blocks = "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 100\nhost-blocks = 200\n";
-
-TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
-  const Ended ended = run({paths.program, "doctor"});
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_EQ(ended.err, "");
-  EXPECT_TRUE(ended.out.starts_with("memory   ")) << ended.out;
-  for (const char* const line :
-       {"cgroup   ", "pages    ", "memlock  ", "io_uring ", "direct   ", "numa     ", "device   emulated: always"}) {
-    EXPECT_NE(ended.out.find("\n" + std::string{line}), std::string::npos) << line << " is missing in\n" << ended.out;
-  }
-  EXPECT_TRUE(ended.out.find("CUDA: ") != std::string::npos || ended.out.find("cuda:0") != std::string::npos) << ended.out;
-}
-
-TEST(CliDoctor, compares_a_configuration_with_the_machine) {
-  const TemporaryDirectory directory;
-  const Ended ended =
-      doctor(directory, files(directory) + "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 256\nhost-blocks = 768\n");
-  EXPECT_EQ(ended.status, 0) << ended.err;
-  EXPECT_NE(ended.out.find("; the configuration takes 4MiB\n"), std::string::npos) << ended.out;
-  const std::size_t direct = ended.out.find("\ndirect ");
-  EXPECT_NE(ended.out.find((directory.path() / "kv").string(), direct), std::string::npos) << ended.out;
-  EXPECT_LE(width(ended.out.substr(0, direct)), 80U) << ended.out;
-}
-
-TEST(CliDoctor, refuses_a_device_that_is_not_there) {
-  for (const Words& words : {Words{"--device", "cuda:999"}, Words{"--device", "gpu"}, Words{"--frobnicate"}}) {
-    Words all = program({"doctor"});
-    all.insert(all.end(), words.begin(), words.end());
-    const Ended ended = run(all);
-    EXPECT_EQ(ended.status, 2);
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
-    EXPECT_EQ(ended.out, "");
-  }
-}
-
-TEST(CliDoctor, explains_itself) {
-  const Ended help = run({paths.program, "doctor", "--help"});
-  EXPECT_EQ(help.status, 0);
-  for (const char* const word : {"--device", "--measure", "--report", "Examples:"}) {
-    EXPECT_NE(help.out.find(word), std::string::npos) << word;
-  }
 }
 
 /// The text without its line breaks and indents.
@@ -70,6 +24,12 @@ std::string unwrapped(std::string text) {
   text.erase(repeated.begin(), repeated.end());
   return text;
 }
+
+std::string files(const TemporaryDirectory& directory) {
+  return "[storage]\nwhere = \"file:" + (directory.path() / "kv").string() + "\"\ncapacity = \"64MiB\"\n";
+}
+
+constexpr const char* small_blocks = "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 100\nhost-blocks = 200\n";
 
 class SelfTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Configurations, SelfTest,
@@ -145,13 +105,85 @@ TEST(SelfTests, tells_what_is_damaged_in_the_configured_store) {
 TEST(SelfTests, refuses_a_wrong_configuration) {
   const TemporaryDirectory directory;
   const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
+  expect_refusal(wrong);
   const Ended missing = run({paths.program, "doctor", "--config", (directory.path() / "no.toml").string()});
   EXPECT_EQ(missing.status, 2);
   const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
-  EXPECT_EQ(no_directory.status, 2);
-  EXPECT_TRUE(is_one_line(no_directory.err)) << no_directory.err;
+  expect_refusal(no_directory);
+}
+
+TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
+  const Ended ended = run({paths.program, "doctor"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_TRUE(ended.out.starts_with("memory   ")) << ended.out;
+  for (const char* const line :
+       {"cgroup   ", "pages    ", "memlock  ", "io_uring ", "direct   ", "numa     ", "device   emulated: always"}) {
+    EXPECT_NE(ended.out.find("\n" + std::string{line}), std::string::npos) << line << " is missing in\n" << ended.out;
+  }
+  EXPECT_TRUE(ended.out.find("CUDA: ") != std::string::npos || ended.out.find("cuda:0") != std::string::npos) << ended.out;
+}
+
+TEST(CliDoctor, compares_a_configuration_with_the_machine) {
+  const TemporaryDirectory directory;
+  const Ended ended =
+      doctor(directory, files(directory) + "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 256\nhost-blocks = 768\n");
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.out.find("; the configuration takes 4MiB\n"), std::string::npos) << ended.out;
+  const std::size_t direct = ended.out.find("\ndirect ");
+  EXPECT_NE(ended.out.find((directory.path() / "kv").string(), direct), std::string::npos) << ended.out;
+  EXPECT_LE(width(ended.out.substr(0, direct)), 80U) << ended.out;
+}
+
+TEST(CliDoctor, refuses_a_device_that_is_not_there) {
+  for (const Words& words : {Words{"--device", "cuda:999"}, Words{"--device", "gpu"}, Words{"--frobnicate"}}) {
+    Words all = program({"doctor"});
+    all.insert(all.end(), words.begin(), words.end());
+    const Ended ended = run(all);
+    expect_refusal(ended);
+    EXPECT_EQ(ended.out, "");
+  }
+}
+
+TEST(CliDoctor, explains_itself) {
+  const Ended help = run({paths.program, "doctor", "--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* const word : {"--device", "--measure", "--report", "Examples:"}) {
+    EXPECT_NE(help.out.find(word), std::string::npos) << word;
+  }
+}
+
+// ---- `terrace shared check` where no server is needed. tests/servers/test_shared.py has real ones
+
+TEST(SharedCheck, says_in_one_sentence_what_is_wrong) {
+  struct Case {
+    Words words;
+    int status;
+    std::string sentence;
+  };
+  // Port 1 belongs to a service that no machine has any more.
+  const std::vector<Case> cases{{{}, 2, "no shared store is named"},
+                                {{"none"}, 2, "no shared store is named"},
+                                {{"memory:"}, 2, "there is no server to check"},
+                                {{"http://a"}, 2, "there is no \"http\""},
+                                {{"redis://user:word@a"}, 2, "it has no password"},
+                                {{"redis://a?prefix=x"}, 2, "has an option of its own"},
+                                {{"redis://127.0.0.1:1", "--shared-ca-file", "x"}, 2, "rediss://HOST"},
+                                {{"redis://127.0.0.1:1", "--shared-secret-file", "/no/file"}, 1, "nobody listens there"},
+                                {{"redis://127.0.0.1:1", "--block-bytes", "0B"}, 2, "--block-bytes: 0B is not 1B to 512MiB"},
+                                {{"redis://127.0.0.1:1", "--block-bytes", "1GiB"}, 2, "--block-bytes: 1GiB is not 1B to 512MiB"},
+                                {{"redis://127.0.0.1:1", "--prefill-tokens-per-second", "0"}, 2, "--prefill-tokens-per-second"},
+                                {{"redis://127.0.0.1:1"}, 1, "127.0.0.1:1: nobody listens there"},
+                                {{"redis://127.0.0.1:1,127.0.0.1:2?cluster=1"}, 1, "127.0.0.1:1: nobody listens there"}};
+  for (const Case& each : cases) {
+    Words words{"shared", "check"};
+    words.insert(words.end(), each.words.begin(), each.words.end());
+    const Ended ended = run(program(words));
+    EXPECT_EQ(ended.status, each.status) << ended.err;
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    EXPECT_NE(ended.err.find(each.sentence), std::string::npos) << ended.err;
+    EXPECT_EQ(ended.out, "");
+  }
 }
 
 }  // namespace

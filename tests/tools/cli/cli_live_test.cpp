@@ -101,8 +101,7 @@ TEST_P(LiveCommands, set_changes_sizes_and_settings) {
 
 TEST_P(LiveCommands, set_refuses_what_does_not_fit_and_what_is_wrong) {
   const Ended too_large = run(with_socket({"set", "host-capacity", "900TiB"}));
-  EXPECT_EQ(too_large.status, 3);
-  EXPECT_TRUE(is_one_line(too_large.err)) << too_large.err;
+  expect_refusal(too_large, 3);
   EXPECT_NE(too_large.err.find("the largest size that fits is"), std::string::npos) << too_large.err;
   const std::vector<std::pair<Words, std::string>> wrong{
       {{"set", "host-capacty", "1GiB"}, "did you mean host-capacity?"},
@@ -129,8 +128,7 @@ TEST_P(LiveCommands, storage_that_cannot_grow_says_why_and_grows_when_it_can) {
   const rlimit no_growth{.rlim_cur = 0, .rlim_max = before.rlim_max};
   ASSERT_EQ(::prlimit(served->pid(), RLIMIT_FSIZE, &no_growth, nullptr), 0);
   const Ended stopped = run(with_socket({"set", "storage-capacity", "64MiB"}));
-  EXPECT_EQ(stopped.status, 3);
-  EXPECT_TRUE(is_one_line(stopped.err)) << stopped.err;
+  expect_refusal(stopped, 3);
   EXPECT_NE(stopped.err.find("the storage tier stopped at "), std::string::npos) << stopped.err;
   EXPECT_NE(run(with_socket({"top", "--once"})).out.find("storage stopped growing at "), std::string::npos);
 
@@ -380,8 +378,7 @@ TEST(LiveCommandsAlone, do_not_wait_long_for_a_process_that_accepts_nothing) {
   ASSERT_TRUE(std::filesystem::create_directory(directory.path() / "terrace"));
   const Hanging hanging{(directory.path() / "terrace" / "x.sock").string(), Hanging::Full::yes};
   const Ended top = run(program({"top", "--once"}), environment);
-  EXPECT_EQ(top.status, 3);
-  EXPECT_TRUE(is_one_line(top.err)) << top.err;
+  expect_refusal(top, 3);
   EXPECT_NE(top.err.find("x.sock: the process accepts no connection"), std::string::npos) << top.err;
 }
 
@@ -429,8 +426,7 @@ TEST(LiveCommandsAlone, say_that_nobody_listens) {
   const TemporaryDirectory directory;
   const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", directory.path().string()}};
   const Ended none = run(program({"top", "--once"}), environment);
-  EXPECT_EQ(none.status, 2);
-  EXPECT_TRUE(is_one_line(none.err)) << none.err;
+  expect_refusal(none);
   EXPECT_NE(none.err.find("no process listens in"), std::string::npos) << none.err;
   const Ended gone = run(program({"top", "--once", "--socket", (directory.path() / "no").string()}));
   EXPECT_EQ(gone.status, 3);

@@ -77,8 +77,7 @@ TEST_F(CliPlan, refuses_bad_input_with_one_line_and_no_output) {
     Words with_plots = words;
     if (words.back() != file) with_plots.insert(with_plots.end(), {"--plot", plots});
     const Ended ended = run(plan(with_plots));
-    EXPECT_EQ(ended.status, 2) << ended.err;
-    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    expect_refusal(ended);
     EXPECT_TRUE(ended.err.starts_with("terrace plan: " + sentence)) << ended.err;
     EXPECT_EQ(ended.out, "");
   }

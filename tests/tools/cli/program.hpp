@@ -5,6 +5,7 @@
 #include "tests/tools/temporary_directory.hpp"
 
 #include <boost/json.hpp>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
@@ -58,5 +59,11 @@ inline boost::json::value report_in(const TemporaryDirectory& directory) {
 
 /// True if it is one line that begins with the name of the program.
 inline bool is_one_line(const std::string& text) { return text.starts_with("terrace") && text.find('\n') == text.size() - 1; }
+
+/// Expects the exit status, and one line that says why.
+inline void expect_refusal(const Ended& ended, int status = 2) {
+  EXPECT_EQ(ended.status, status);
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+}
 
 }  // namespace terrace::test

@@ -1,24 +1,30 @@
 #include "tools/plan/plan.hpp"
-
+#include "tests/refusal.hpp"
 #include "tests/tools/plan/logs.hpp"
+#include "tests/tools/temporary_directory.hpp"
 #include "tools/interrupted.hpp"
-#include "tools/plan/plan.hpp"
+#include "tools/plan/options.hpp"
+#include "tools/plan/plots.hpp"
+#include "tools/usage_error.hpp"
 
+#include <CLI/CLI.hpp>
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
 
 namespace json = boost::json;
-
 using test::log_of;
 using test::random_prompts;
+using test::TemporaryDirectory;
 
 PlanOptions options_for(PlannedTier planned) {
   PlanOptions options;
@@ -260,6 +266,228 @@ TEST(Plan, as_json_has_all_figures_of_all_policies) {
   ASSERT_EQ(targets.size(), 6U);
   EXPECT_EQ(targets[0], (json::object{{"policy", "lru"}, {"share", 0.1}, {"blocks", 0}, {"bytes", 0}, {"exact", true}}));
   EXPECT_EQ(targets[5], (json::object{{"policy", "opt"}, {"share", 1.0}, {"blocks", nullptr}, {"bytes", nullptr}}));
+}
+
+/// Parses as the program does.
+PlanOptions parse_plan(std::vector<std::string> words) {
+  CLI::App app;
+  PlanArguments arguments;
+  add_plan_options(app, arguments);
+  std::ranges::reverse(words);  // CLI11 expects this order
+  app.parse(words);
+  return resolve(arguments);
+}
+
+TEST(PlanOptions, plan_the_tier_below_those_that_are_given) {
+  EXPECT_EQ(parse_plan({"t"}).planned, PlannedTier::device);
+  const PlanOptions host = parse_plan({"t", "--device-blocks", "70"});
+  EXPECT_EQ(host.planned, PlannedTier::host);
+  EXPECT_EQ(host.with(5).device, 70U);
+  EXPECT_EQ(host.with(5).host, 5U);
+  const PlanOptions storage = parse_plan({"t", "--device-capacity", "1GiB", "--host-blocks", "0", "--block-bytes", "64MiB"});
+  EXPECT_EQ(storage.planned, PlannedTier::storage);
+  EXPECT_EQ(storage.with(5).device, 16U);
+  EXPECT_EQ(storage.with(5).host, 0U);
+  EXPECT_EQ(storage.with(5).storage, 5U);
+}
+
+TEST(PlanOptions, take_sizes_in_blocks_or_bytes_and_sort_them) {
+  const PlanOptions options = parse_plan({"t", "--sizes", "3000,128MiB,64MiB", "2", "--block-bytes", "64MiB"});
+  EXPECT_EQ(options.sizes, (std::vector<std::uint64_t>{1, 2, 3000}));
+}
+
+TEST(PlanOptions, have_the_defaults_of_the_cache) {
+  const PlanOptions trace = parse_plan({"t"});
+  EXPECT_EQ(trace.machine.block_tokens, 512U);
+  EXPECT_EQ(trace.machine.block_bytes, MiB * 64);
+  EXPECT_EQ(trace.fixed.inclusion, InclusionPolicy::lazy_exclusive);
+  EXPECT_EQ(trace.fixed.write_policy, WritePolicy::write_through);
+  EXPECT_EQ(trace.policies.size(), 3U);
+  const PlanOptions workload = parse_plan({});
+  EXPECT_EQ(workload.workload, "chat");
+  EXPECT_EQ(workload.requests_max, 2000U);
+  EXPECT_EQ(workload.machine.block_tokens, 64U);
+  EXPECT_EQ(workload.machine.block_bytes, MiB * 8);
+}
+
+TEST(PlanOptions, name_each_policy_once) {
+  EXPECT_EQ(parse_plan({"t", "--policies", "opt,lru,opt"}).policies, (std::vector{PlanPolicy::lru, PlanPolicy::opt}));
+}
+
+struct BadPlan {
+  std::vector<std::string> words;
+  std::string message;
+
+  friend void PrintTo(const BadPlan& row, std::ostream* out) { *out << row.message; }
+};
+
+class BadPlanOptions : public testing::TestWithParam<BadPlan> {};
+
+TEST_P(BadPlanOptions, are_refused_with_the_reason) {
+  EXPECT_EQ(test::refusal_of<UsageError>([&] { (void)parse_plan(GetParam().words); }), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, BadPlanOptions,
+    testing::Values(
+        BadPlan{{"t", "--workload", "chat"}, "give a trace or --workload, not both"},
+        BadPlan{{"--workload", "mail"}, "--workload: there is no \"mail\"; there is: chat, agent, rag"},
+        BadPlan{{"t", "--device-blocks", "3", "--device-capacity", "1GiB"},
+                "give --device-blocks or --device-capacity, not both"},
+        BadPlan{{"t", "--device-blocks", "3", "--host-blocks", "3", "--host-capacity", "1GiB"},
+                "give --host-blocks or --host-capacity, not both"},
+        BadPlan{{"t", "--host-blocks", "3"}, "the size of the host needs that of the device: give --device-blocks, too"},
+        BadPlan{{"t", "--device-blocks", "0"}, "the device needs at least one block"},
+        BadPlan{{"t", "--sizes", "0,5"}, "--sizes: the device needs at least one block"},
+        BadPlan{{"t", "--sizes", "1MiB"}, "--sizes: 1MiB is less than a block of 64MiB"},
+        BadPlan{{"t", "--sizes", "5GB"}, "--sizes: \"5GB\" is not a size (a number and B, KiB, MiB, GiB or TiB)"},
+        BadPlan{{"t", "--sizes", "20000000000"}, "--sizes: 20000000000 is not from 0 to 17179869184"},
+        BadPlan{{"t", "--sizes", "1TiB", "--block-bytes", "1B"}, "--sizes: more than 17179869184 blocks"},
+        BadPlan{{"t", "--block-bytes", "0B"}, "--block-bytes: 0B is not from 1B to 512MiB"},
+        BadPlan{{"t", "--block-tokens", "10000"}, "--block-bytes: 1.22GiB is not from 1B to 512MiB"},
+        BadPlan{{"t", "--inclusion", "exclusive"}, "--inclusion is for the host: give --device-blocks"},
+        BadPlan{{"t", "--device-blocks", "3", "--write-policy", "write-back"},
+                "--write-policy is for storage: give --device-blocks and --host-blocks"},
+        BadPlan{{"t", "--device-blocks", "3", "--host-blocks", "3", "--write-policy", "none"},
+                "--write-policy: there is no \"none\"; there is: write-through, write-back"},
+        BadPlan{{"t", "--policies", "arc"}, "--policies: there is no \"arc\"; there is: lru, default, opt"},
+        BadPlan{{"t", "--target", "120%"}, "--target: \"120%\" is not a number from 0 to 1, or a percentage"},
+        BadPlan{{"t", "--prefill-speed", "0"}, "--prefill-speed: \"0\" is not a number greater than 0"},
+        BadPlan{{"t", "--drive-writes-per-day", "-1"}, "--drive-writes-per-day: \"-1\" is not a number greater than 0"}),
+    [](const auto& row) { return std::to_string(row.index); });
+
+/// Stops at the first place at which the text is no well-formed XML, and returns it. Comments and declarations do not occur.
+std::string first_fault(const std::string& xml) {
+  std::vector<std::string> open;
+  std::size_t at = 0;
+  const auto rest = [&] { return xml.substr(at, 60); };
+  while (at < xml.size()) {
+    if (xml[at] == '&') {
+      const std::size_t end = xml.find(';', at);
+      const std::string entity = xml.substr(at, end == std::string::npos ? 1 : end - at + 1);
+      if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;") return rest();
+    }
+    if (xml[at] == '>') return rest();
+    if (xml[at] != '<') {
+      if (open.empty() && xml[at] != '\n') return rest();
+      ++at;
+      continue;
+    }
+    const std::size_t end = xml.find('>', at);
+    if (end == std::string::npos) return rest();
+    std::string tag = xml.substr(at + 1, end - at - 1);
+    if (tag.find('<') != std::string::npos) return rest();
+    if (tag.starts_with('/')) {
+      if (open.empty() || open.back() != tag.substr(1)) return rest();
+      open.pop_back();
+    } else {
+      if (std::ranges::count(tag, '"') % 2 != 0) return rest();
+      const bool is_empty = tag.ends_with('/');
+      if (!is_empty) open.push_back(tag.substr(0, tag.find(' ')));
+    }
+    at = end + 1;
+  }
+  return open.empty() ? "" : "not closed: " + open.back();
+}
+
+std::size_t number_of(const std::string& what, const std::string& text) {
+  std::size_t number = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++number;
+  return number;
+}
+
+TEST(LineChart, is_well_formed_whatever_its_names_are) {
+  LineChart chart;
+  chart.title = "<a & \"b\"> \x1b[31m \xff";
+  chart.x_title = "x";
+  chart.y_title = "y";
+  chart.x_text = [](double) { return std::string{"1\n<2>"}; };
+  chart.series = {{"&", {{1, 0}, {10, 5}, {1000, 7}}}, {"two", {{1, 1}}}, {"three", {}}, {"four", {{3, 3}}}};
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(first_fault(svg), "");
+  EXPECT_TRUE(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_NE(svg.find("&lt;a &amp; &quot;b&quot;&gt; \\x1b[31m \\xff"), std::string::npos) << svg;
+  EXPECT_EQ(number_of("<polyline", svg), 4U);
+  EXPECT_EQ(number_of("<circle", svg), 4U) << "three points and one in the legend";
+}
+
+TEST(LineChart, of_one_point_or_of_none_is_well_formed) {
+  LineChart chart;
+  chart.x_text = [](double) { return std::string{}; };
+  chart.series = {{"one", {{7, 0}}}};
+  EXPECT_EQ(first_fault(to_svg(chart)), "");
+  chart.series = {{"none", {}}};
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(first_fault(svg), "");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+}
+
+TEST(LineChart, has_marks_that_are_easy_to_read) {
+  EXPECT_EQ(linear_marks(38.2), (std::vector<double>{0, 10, 20, 30, 40}));
+  EXPECT_EQ(linear_marks(10), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(linear_marks(0), (std::vector<double>{0, 1}));
+  EXPECT_EQ(logarithmic_marks(171, 5000), (std::vector<double>{200, 500, 1000, 2000, 5000}));
+  EXPECT_EQ(logarithmic_marks(1, 100'000), (std::vector<double>{1, 10, 100, 1000, 10'000, 100'000}));
+  EXPECT_EQ(logarithmic_marks(3, 4), (std::vector<double>{3, 4})) << "there is always something to read";
+}
+
+class Plots : public testing::Test {
+ protected:
+  Plots() {
+    options_.trace = "a<b.jsonl";
+    options_.planned = PlannedTier::host;
+    options_.fixed.device = 40;
+    options_.policies.assign(all_plan_policies.begin(), all_plan_policies.end());
+    options_.machine.block_tokens = test::log_block_tokens;
+    options_.machine.block_bytes = MiB;
+  }
+
+  TemporaryDirectory directory_;
+  PlanOptions options_;
+};
+
+TEST_F(Plots, are_two_files_with_a_line_for_each_policy) {
+  PlanProgress progress;
+  const PlanResult result = make_plan(options_, test::log_of(test::random_prompts(3, 500, 6, 3)), test::always, progress);
+  const std::filesystem::path folder = directory_.path() / "new" / "plots";
+  check_plots(folder);
+  EXPECT_FALSE(std::filesystem::exists(folder.parent_path()));
+  write_plots(folder, options_, result);
+  const std::string rates = test::read_file(folder / "hit-rate.svg");
+  const std::string times = test::read_file(folder / "first-token.svg");
+  for (const std::string& svg : {rates, times}) {
+    EXPECT_EQ(first_fault(svg), "");
+    EXPECT_EQ(number_of("<polyline", svg), 3U);
+    EXPECT_NE(svg.find("a&lt;b.jsonl"), std::string::npos);
+    EXPECT_NE(svg.find(">default<"), std::string::npos);
+  }
+  EXPECT_NE(rates.find("Hit rate"), std::string::npos);
+  EXPECT_NE(times.find("Time to first token"), std::string::npos);
+  // They may replace what an earlier plan has written.
+  check_plots(folder);
+  write_plots(folder, options_, result);
+}
+
+TEST_F(Plots, replace_no_file_that_is_not_an_svg_file) {
+  directory_.write("hit-rate.svg", "my notes");
+  const std::string said = test::refusal_of<UsageError>([&] { check_plots(directory_.path()); });
+  EXPECT_TRUE(said.ends_with("hit-rate.svg: it exists and is not an SVG file")) << said;
+  directory_.write("hit-rate.svg", "");
+  check_plots(directory_.path());
+}
+
+TEST_F(Plots, need_a_directory) {
+  const std::filesystem::path file = directory_.write("file", "x");
+  EXPECT_THROW(check_plots(file), UsageError);
+  EXPECT_THROW(check_plots(file / "below"), UsageError);
+  std::filesystem::create_directory(directory_.path() / "first-token.svg");
+  EXPECT_THROW(check_plots(directory_.path()), UsageError);
+}
+
+TEST_F(Plots, that_cannot_be_written_are_an_error_with_the_name) {
+  const std::string said =
+      test::refusal_of<std::runtime_error>([&] { write_plots(directory_.write("file", "x"), options_, {}); });
+  EXPECT_NE(said.find("file"), std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 #include "tools/replay/options/options.hpp"
+#include "tests/refusal.hpp"
+#include "tests/tools/temporary_directory.hpp"
+#include "tools/replay/options/preflight.hpp"
 
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
@@ -29,12 +32,7 @@ class BadOptions : public testing::TestWithParam<Bad> {};
 
 /// Returns why the words are refused; nothing if they are not.
 std::string refusal(const std::vector<std::string>& words) {
-  try {
-    (void)parse(words);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
+  return test::refusal_of<UsageError>([&] { (void)parse(words); });
 }
 
 TEST_P(BadOptions, are_refused_with_one_clear_line) {
@@ -381,6 +379,58 @@ TEST(Options, of_the_reference_take_every_hit_however_slow_the_disk) {
   EXPECT_EQ(parse(words).loads, Loads::always);
   words.insert(words.end(), {"--loads", "host"});
   EXPECT_EQ(parse(words).loads, Loads::host);
+}
+
+ReplayOptions of_blocks(std::uint32_t device, std::uint32_t host) {
+  ReplayOptions options;
+  options.block_bytes = MiB;
+  options.device_blocks = device;
+  options.host_blocks = host;
+  return options;
+}
+
+std::string refusal(const ReplayOptions& options, std::optional<Bytes> available) {
+  return test::refusal_of<UsageError>([&] { check_feasible(options, available); });
+}
+
+TEST(Preflight, lets_pass_what_fits_and_what_nobody_can_tell) {
+  EXPECT_EQ(refusal(of_blocks(100, 100), GiB), "");
+  EXPECT_EQ(refusal(of_blocks(100'000'000, 0), std::nullopt), "");
+}
+
+TEST(Preflight, refuses_more_memory_than_there_is_and_says_what_fits) {
+  const std::string text = refusal(of_blocks(1000, 1000), GiB);
+  EXPECT_NE(text.find("1GiB is available: at most 959 blocks of 1MiB"), std::string::npos) << text;
+  EXPECT_EQ(refusal(of_blocks(959, 0), GiB), "") << "the figure it gave";
+  EXPECT_NE(refusal(of_blocks(961, 0), GiB), "");
+}
+
+TEST(Preflight, counts_storage_in_memory_and_does_not_overflow) {
+  ReplayOptions options = of_blocks(1, 1);
+  options.storage = MemoryStorage{GiB};
+  EXPECT_NE(refusal(options, GiB), "");
+  options.storage = MemoryStorage{TiB * 16'000'000};
+  options.host_blocks = 1'000'000'000;
+  options.block_bytes = MiB * 512;
+  EXPECT_NE(refusal(options, GiB), "");
+}
+
+TEST(Preflight, finds_out_what_this_machine_has) {
+  const std::optional<Bytes> available = available_memory();
+  ASSERT_TRUE(available);
+  EXPECT_GT(*available, MiB);
+}
+
+TEST(Preflight, refuses_a_report_that_could_not_be_written) {
+  const test::TemporaryDirectory directory;
+  ReplayOptions options = of_blocks(1, 1);
+  options.report = directory.path() / "absent" / "report.json";
+  EXPECT_NE(refusal(options, GiB).find("cannot write"), std::string::npos);
+  options.report = directory.path();
+  EXPECT_NE(refusal(options, GiB).find("is a directory"), std::string::npos);
+  options.report = directory.path() / "report.json";
+  EXPECT_EQ(refusal(options, GiB), "");
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "tests/tools/temporary_directory.hpp"
+#include "tools/replay/engine/latencies.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/report_file.hpp"
 
@@ -12,6 +13,7 @@ namespace terrace::tools {
 namespace {
 
 namespace json = boost::json;
+using std::chrono::microseconds;
 
 /// The table with its long lines joined again. Continuation lines are indented.
 std::string unwrapped(const std::string& table) { return std::regex_replace(table, std::regex("\\n +"), " "); }
@@ -246,6 +248,29 @@ TEST(Report, that_cannot_be_written_is_a_failure) {
   write_report(directory.path() / "r.json", "{}");
   EXPECT_EQ(test::read_file(directory.path() / "r.json"), "{}\n");
   EXPECT_THROW(write_report(directory.path() / "absent" / "r.json", "{}"), std::runtime_error);
+}
+
+TEST(Latencies, are_zero_where_nothing_was_measured) {
+  const Percentiles p = Latencies{}.microseconds();
+  EXPECT_EQ(p.p50, 0);
+  EXPECT_EQ(p.max, 0);
+}
+
+TEST(Latencies, are_exact_by_nearest_rank_in_any_order) {
+  Latencies latencies;
+  for (int i = 200; i > 0; --i) latencies.add(microseconds{i});
+  const Percentiles p = latencies.microseconds();
+  EXPECT_DOUBLE_EQ(p.p50, 100);
+  EXPECT_DOUBLE_EQ(p.p99, 198);
+  EXPECT_DOUBLE_EQ(p.max, 200);
+}
+
+TEST(Latencies, of_a_coarser_unit_reach_further) {
+  Latencies fine;
+  Latencies coarse{microseconds{1}};
+  for (Latencies* const latencies : {&fine, &coarse}) latencies->add(std::chrono::seconds{100});
+  EXPECT_LT(fine.microseconds().max, 4.3e6);
+  EXPECT_DOUBLE_EQ(coarse.microseconds().max, 100e6);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "tools/replay/workload/trace_reader.hpp"
+#include "tests/refusal.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/usage_error.hpp"
@@ -157,16 +158,11 @@ TEST_F(TraceReaderTest, skips_a_byte_order_mark_and_takes_no_timestamp_that_is_n
 
 TEST_F(TraceReaderTest, refuses_a_line_and_a_decompressed_trace_beyond_their_limits) {
   const auto failure_with = [&](const std::filesystem::path& file, const TraceLimits& limits) {
-    try {
-      (void)scan_trace(TraceFile{file, limits}, 512, 1'000'000, limits);
-    } catch (const UsageError& error) {
-      return std::string{error.what()};
-    }
-    return std::string{"none"};
+    return test::refusal_of<UsageError>([&] { (void)scan_trace(TraceFile{file, limits}, 512, 1'000'000, limits); });
   };
   const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
   // In one piece, and across the end of a buffer.
-  EXPECT_EQ(failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{200}}), "none");
+  EXPECT_EQ(failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{200}}), "");
   const std::string text = failure_with(directory_.write("t.jsonl", two_lines), {.line_max = Bytes{90}});
   EXPECT_TRUE(has(text, "t.jsonl:1: the line is longer than 90B")) << text;
   const std::filesystem::path endless = directory_.write("t.jsonl", std::string(1 << 20, ' '));
@@ -177,7 +173,7 @@ TEST_F(TraceReaderTest, refuses_a_line_and_a_decompressed_trace_beyond_their_lim
   for (int i = 0; i < 10'000; ++i) ::gzputs(out, "\n\n\n\n\n\n\n\n\n\n");
   ::gzputs(out, two_lines);
   ::gzclose(out);
-  EXPECT_EQ(failure_with(file, {}), "none");
+  EXPECT_EQ(failure_with(file, {}), "");
   EXPECT_TRUE(has(failure_with(file, {.content_max = KiB * 80}), "decompressed, the trace is longer than 80KiB"));
 }
 

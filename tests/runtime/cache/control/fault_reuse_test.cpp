@@ -95,8 +95,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_block_was_given_u
     move_a_part(swap_out, SimulatedDevice::Part::swap_out);
   }
   device->stuck(swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   use(4, keys_of({11, 12, 13, 14}));
   settle();
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
@@ -123,8 +122,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_cache_was_cleared
     move_a_part(swap_out, SimulatedDevice::Part::swap_out);
   }
   device->stuck(swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   use(3, keys_of({11, 12, 13}));
   settle();
   EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).total(), 0U);
@@ -150,8 +148,7 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
   }
   EXPECT_FALSE(ready(2)) << "three of its slots are still to be read";
   device->stuck(swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   use(2, keys_of({7, 8, 9, 10}));
   settle();
   // It comes back: storage has the content that it computed.
@@ -218,17 +215,13 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
   ASSERT_EQ(store->stat().blocks, 0U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(3, keys).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_FALSE(ready(3));
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   EXPECT_EQ(store->stat().blocks, 2U);
   for (const BlockKey& key : keys) EXPECT_TRUE(holds(store->raw(key), content_of(key))) << "stored before it was there";
   device->stuck(swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   use(3, keys);
 }
 
@@ -256,8 +249,7 @@ TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
   EXPECT_FALSE(store->contains(keys[0])) << "of bytes that had not arrived";
   EXPECT_FALSE(store->contains(keys[1]));
   device->stuck(swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   use(3, keys);
   settle();
   // Now the blocks have arrived.
@@ -277,26 +269,19 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
   ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(4, keys).has_value());  // {5, 6} is evicted and finds no slot in the host
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_EQ(device->commands(swap_in), 1U);
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   // The host tier needs slots again. Only those of the running load could become free, so it waits for the load.
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   EXPECT_FALSE(ready(10));
   for (const BlockKey& key : keys) {
     const SlotId slot = cache->find_block(key).value().host.value();
     EXPECT_TRUE(holds(arena->block(slot), content_of(key)));
   }
   device->stuck(swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(hits(4), 2U);
   use(4, keys);
   ASSERT_TRUE(ready(10));
@@ -311,17 +296,11 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_though_its_request_has_gone)
   serve(3, keys_of({7, 8}));
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(4, keys).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   move_a_part(swap_in, SimulatedDevice::Part::swap_in);
   end(4, {});
   ASSERT_TRUE(acquire(10, keys_of({20, 30})).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   EXPECT_FALSE(ready(10));
   device->stuck(swap_in, false);
   settle();

@@ -2,6 +2,7 @@
 
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -42,12 +43,7 @@ class Groups : public test::CacheFixture {
     return test::keys_of(std::vector<std::uint32_t>(length, name));
   }
   static std::string refusal(const ManagerConfig& config) {
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return error.what();
-    }
-    return "";
+    return test::refusal_of<std::invalid_argument>([&] { validate(config); });
   }
 };
 
@@ -81,12 +77,8 @@ TEST_F(Groups, in_two_pools_refuse_the_number_of_a_third) {
   }
   EXPECT_FALSE(cache->tenant_blocks(TenantId{1}, Tier::device, third).has_value());
   EXPECT_THROW((void)cache->host_memory(third), std::invalid_argument);
-  try {
-    (void)cache->tree_counts(third);
-    ADD_FAILURE();
-  } catch (const std::invalid_argument& error) {
-    EXPECT_STREQ(error.what(), "there is no pool 2: the number of pools is 2");
-  }
+  EXPECT_EQ(test::refusal_of<std::invalid_argument>([&] { (void)cache->tree_counts(third); }),
+            "there is no pool 2: the number of pools is 2");
 }
 
 TEST_F(Groups, hit_what_all_of_them_can_serve_on_a_common_boundary) {

@@ -45,8 +45,7 @@ class GroupsTiers : public test::CacheFixture {
   /// Acquires, writes a mark into every block, commits and releases.
   void compute(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     const auto work = [&](GroupId group, PoolId pool) {
       return device->launch([group, pool, slots = table(id, group)](BlockAccess& access) {
         std::vector<std::byte> scratch(block_bytes_of(pool));
@@ -87,8 +86,7 @@ TEST_F(GroupsTiers, what_left_for_the_host_comes_back_byte_for_byte_in_every_gro
   compute(3, test::keys_of({3, 3, 3, 3, 3, 3}));
   EXPECT_EQ(cache->match(keys).found[Source::host], 5U);
   ASSERT_TRUE(acquire(4, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).found[Source::host], 5U);
   EXPECT_TRUE(reads(4, full, small, 0, 5));
   EXPECT_TRUE(reads(4, window, large, 3, 5));
@@ -108,8 +106,7 @@ TEST_F(GroupsTiers, a_prefetch_brings_what_each_group_needs_up_to_the_host) {
   EXPECT_EQ(cache->match(keys).found[Source::host], 5U);
   EXPECT_EQ(cache->prefetch_totals().from_storage, 5U + 2U) << "of the window only the last blocks";
   ASSERT_TRUE(acquire(2, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::host], 5U);
   EXPECT_TRUE(reads(2, full, small, 0, 5));
   EXPECT_TRUE(reads(2, window, large, 3, 5));
@@ -139,8 +136,7 @@ TEST_F(GroupsTiers, a_failed_load_of_one_group_is_planned_again_for_all) {
   // The load of each group is one transfer. Both fail twice, so that the request does not try the hit a third time.
   for (int i = 0; i < 4; ++i) device->fail_next(Direction::swap_in);
   ASSERT_TRUE(acquire(4, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).miss, 5U);
   EXPECT_GT(cache->manager().stats().replans, 0U);
   for (const SlotId slot : table(4, window)) EXPECT_NE(slot, SlotId{0});
@@ -161,8 +157,7 @@ TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   ASSERT_TRUE(acquire(4, keys).has_value());
   ASSERT_FALSE(ready(4));
   device->fail_next(Direction::swap_in);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   ASSERT_TRUE(ready(4));
   EXPECT_EQ(cache->manager().stats().replans, 2U);
   EXPECT_TRUE(reads(4, window, large, 4, 6));
@@ -200,29 +195,24 @@ TEST_F(GivenUp, what_was_hit_is_not_overwritten_before_compute_has_read_it) {
   AcquireRequest wanted = request(3, keys);
   wanted.new_units_max = 3;
   leases[3] = cache->acquire(wanted).value();  // two hits and three new blocks; the other two slots still have cached blocks
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   leases[4] = cache->acquire(request(4, test::keys_of({6, 6}))).value();  // takes these two slots
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   const Fence reading = device->launch([](BlockAccess&) {});
   ASSERT_TRUE(cache->advance(leases.at(3), 9, reading).has_value());
   EXPECT_FALSE(swap_in_overtakes_compute());
-  settle();
-  EXPECT_TRUE(ready(9));
+  EXPECT_TRUE(ready_when_settled(9));
 }
 
 TEST_F(GivenUp, what_was_computed_for_nobody_else_is_not_overwritten_before_it_has_been_written) {
   const auto keys = test::keys_of({5, 5, 5, 5, 5, 5, 5});
   ASSERT_TRUE(acquire(3, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   const Fence writing = device->launch([](BlockAccess&) {});
   // The blocks are not committed, so their slots become free as soon as they are given up.
   ASSERT_TRUE(cache->advance(leases.at(3), 7, writing).has_value());
   EXPECT_FALSE(swap_in_overtakes_compute());
-  settle();
-  EXPECT_TRUE(ready(9));
+  EXPECT_TRUE(ready_when_settled(9));
 }
 
 TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_restart) {
@@ -245,8 +235,7 @@ TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_re
   EXPECT_EQ(cache->match(keys).found[Source::storage], 5U);
   cache->record_events();
   ASSERT_TRUE(acquire(1, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_TRUE(reads(1, full, small, 0, 5));
   EXPECT_TRUE(reads(1, window, large, 3, 5));
   std::vector<KvEvent> told;

@@ -8,6 +8,7 @@
 #include "terrace/cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -26,10 +27,8 @@
 #include <thread>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
-
-using test::keys_of;
 
 constexpr int patience_ms = 60'000;
 constexpr std::uint32_t layers = 8;
@@ -95,10 +94,7 @@ class LayersOverlap : public testing::Test {
     }
   }
   void acquire(const std::vector<BlockKey>& keys, bool by_layer = false) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{++last_id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(++last_id, keys);
     wanted.by_layer = by_layer;
     lease = cache->acquire(wanted).value();
   }
@@ -181,10 +177,7 @@ class LayersLoop : public testing::Test {
  protected:
   LayersLoop() {
     CacheSystemOptions options;
-    options.pools[0].block_bytes = MiB;
-    options.pools[0].layers = layers;
-    options.pools[0].device_blocks = 8;
-    options.pools[0].host_blocks = 16;
+    options.pools = {{.block_bytes = MiB, .layers = layers, .device_blocks = 8, .host_blocks = 16}};
     EmulatedGpu gpu;
     gpu.link[Direction::swap_in].latency = std::chrono::milliseconds{2};
     options.ranks[0].device = gpu;
@@ -198,10 +191,7 @@ class LayersLoop : public testing::Test {
     stack->cache().manager().check_invariants();
   }
   Grant acquire(std::uint64_t id, const std::vector<BlockKey>& keys, bool by_layer = false, TimePoint deadline = never) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(id, keys);
     wanted.by_layer = by_layer;
     wanted.deadline = deadline;
     return runtime->acquire(wanted, asio::use_future).get();
@@ -270,4 +260,4 @@ TEST_F(LayersLoop, a_clear_fails_those_who_await_layers) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

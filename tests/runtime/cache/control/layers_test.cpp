@@ -7,15 +7,11 @@
 
 #include <cstddef>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
 /// Blocks of four layers. A piece of a load is one layer of four blocks, and one piece is under way at a time.
-class Layers : public test::CacheFixture {
+class Layers : public CacheFixture {
  protected:
   Layers() {
     layers = 4;
@@ -29,8 +25,7 @@ class Layers : public test::CacheFixture {
   /// Acquires, writes the content that belongs to the keys, commits and releases.
   void compute(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_TRUE(acquire(id, keys).has_value());
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     const Fence written = device->launch([keys, slots = table(id)](BlockAccess& access) {
       for (std::size_t i = 0; i < keys.size(); ++i) {
         const auto block = access.write_target(slots[i], {});
@@ -239,8 +234,7 @@ TEST_F(Layers, that_did_not_arrive_fail_the_request_that_was_told_of_others) {
 
   // The host copies are still valid.
   acquire_by_layer(2, prompt);
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::host], 4U);
   EXPECT_EQ(arrived(2, prompt), 4U);
 }
@@ -250,8 +244,7 @@ TEST_F(Layers, of_which_the_first_did_not_arrive_leave_the_request_to_be_planned
   acquire_by_layer(1, prompt);
   while (device->commands(Direction::swap_in) == 0) step();
   device->fail_next(Direction::swap_in);
-  settle();
-  EXPECT_TRUE(ready(1));
+  EXPECT_TRUE(ready_when_settled(1));
   EXPECT_FALSE(last_error(1));
   EXPECT_EQ(cache->manager().stats().replans, 1U);
   EXPECT_EQ(told(1), (std::vector<std::uint32_t>{1, 2, 3, 0})) << "of the second load";
@@ -374,4 +367,4 @@ TEST_F(Layers, of_several_groups_are_told_of_together) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -92,17 +92,13 @@ TEST_F(NamedBlocks, that_a_transfer_reads_or_fills_are_in_use) {
   settle();
   device->stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(3, keys).has_value());
-  for (int i = 0; i < 10; ++i) {
-    device->run();
-    poll();
-  }
+  run_and_poll(10);
   ASSERT_EQ(device->commands(Direction::swap_in), 1U);
   std::vector<SlotId> all;
   for (std::uint32_t slot = 0; slot < 4; ++slot) all.push_back(SlotId{slot});
   EXPECT_GE(cache->evict(all).value().in_use.size(), 2U);
   device->stuck(Direction::swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(hits(3), 2U);
   use(3, keys);
 }

@@ -3,19 +3,12 @@
 #include "tests/runtime/shared_fixture.hpp"
 
 #include <chrono>
-#include <numeric>
 #include <vector>
 
 namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::vector<BlockKey> prompt(std::uint32_t first, std::uint32_t blocks) {
-  std::vector<std::uint32_t> names(blocks);
-  std::iota(names.begin(), names.end(), first);
-  return keys_of(names);
-}
 
 class PrefetchTest : public SharedFixture {
  protected:
@@ -48,7 +41,7 @@ TEST_F(PrefetchTest, brings_blocks_of_storage_to_the_host_and_no_further) {
                                           InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     SCOPED_TRACE(to_string(inclusion));
     make(tiers(16, 32, inclusion));
-    const auto keys = prompt(1, 6);
+    const auto keys = keys_from(1, 6);
     store_only(1, keys);
     const std::uint64_t free = free_on_device();
     const PrefetchId id = prefetch(keys).value();
@@ -74,11 +67,10 @@ TEST_F(PrefetchTest, brings_blocks_of_storage_to_the_host_and_no_further) {
 
 TEST_F(PrefetchTest, needs_no_slot_of_a_device_that_is_full) {
   make(tiers(8, 32));
-  const auto keys = prompt(1, 4);
+  const auto keys = keys_from(1, 4);
   store_only(1, keys);
-  ASSERT_TRUE(acquire(2, prompt(100, 8)).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(acquire(2, keys_from(100, 8)).has_value());
+  ASSERT_TRUE(ready_when_settled(2));
   ASSERT_TRUE(prefetch(keys).has_value());
   settle();
   EXPECT_EQ(in_host(keys), 4U);
@@ -86,7 +78,7 @@ TEST_F(PrefetchTest, needs_no_slot_of_a_device_that_is_full) {
 
 TEST_F(PrefetchTest, makes_a_request_that_comes_meanwhile_wait_and_its_blocks_are_read_once) {
   make(tiers(16, 32));
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   store_only(1, keys);
   cache->pause_transfers();
   const PrefetchId id = prefetch(keys).value();
@@ -94,7 +86,7 @@ TEST_F(PrefetchTest, makes_a_request_that_comes_meanwhile_wait_and_its_blocks_ar
   EXPECT_EQ(state(2), RequestState::waiting);
   EXPECT_EQ(held_on_device(), 0U);
   EXPECT_EQ(cache->usage(Tier::device).promised, 0U);
-  ASSERT_TRUE(acquire(3, prompt(50, 2)).has_value());
+  ASSERT_TRUE(acquire(3, keys_from(50, 2)).has_value());
   EXPECT_TRUE(ready(3)) << "it wants other blocks";
   EXPECT_EQ(prefetches().joined, 1U);
   cache->resume_transfers();
@@ -108,7 +100,7 @@ TEST_F(PrefetchTest, makes_a_request_that_comes_meanwhile_wait_and_its_blocks_ar
 
 TEST_F(PrefetchTest, lets_a_request_go_that_does_not_want_blocks_from_there) {
   make(tiers(16, 32));
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   store_only(1, keys);
   cache->pause_transfers();
   ASSERT_TRUE(prefetch(keys).has_value());
@@ -127,7 +119,7 @@ TEST_F(PrefetchTest, lets_a_request_go_that_does_not_want_blocks_from_there) {
 
 TEST_F(PrefetchTest, leaves_no_second_copy_of_what_the_device_gets_meanwhile) {
   make_shared(with_shared(sizes(16, 32, InclusionPolicy::exclusive)));
-  const auto keys = prompt(1, 3);
+  const auto keys = keys_from(1, 3);
   put(keys);
   store_of_others.answers = false;
   ASSERT_TRUE(prefetch(keys).has_value());
@@ -140,8 +132,7 @@ TEST_F(PrefetchTest, leaves_no_second_copy_of_what_the_device_gets_meanwhile) {
   leases[1] = cache->acquire(wanted).value();
   const Fence written = compute(1, keys, 0);
   ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(resident(Tier::device), 3U);
   EXPECT_EQ(resident(Tier::host), 0U);
   EXPECT_EQ(prefetches().failed, 0U);
@@ -150,8 +141,8 @@ TEST_F(PrefetchTest, leaves_no_second_copy_of_what_the_device_gets_meanwhile) {
 
 TEST_F(PrefetchTest, asks_the_shared_store_and_brings_its_blocks) {
   make_shared(with_shared(sizes(16, 32)));
-  const auto keys = prompt(1, 6);
-  serve(1, prompt(1, 2));
+  const auto keys = keys_from(1, 6);
+  serve(1, keys_from(1, 2));
   put(keys);
   const std::size_t before = store_of_others.probed;
   store_of_others.answers = false;
@@ -159,14 +150,12 @@ TEST_F(PrefetchTest, asks_the_shared_store_and_brings_its_blocks) {
   cache->end_step();
   ASSERT_EQ(store_of_others.probes.size(), 1U);
   EXPECT_EQ(store_of_others.probes[0].keys, (std::vector<BlockKey>{keys.begin() + 2, keys.end()}));
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_FALSE(cache->prefetching(id));
   EXPECT_EQ(in_host(keys), 4U);
   EXPECT_EQ(prefetches().from_shared, 4U);
   ASSERT_TRUE(acquire(2, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::device], 2U);
   EXPECT_EQ(stats(2).found[Source::host], 4U);
   EXPECT_FALSE(stats(2).looked);
@@ -176,7 +165,7 @@ TEST_F(PrefetchTest, asks_the_shared_store_and_brings_its_blocks) {
 
 TEST_F(PrefetchTest, is_forbidden_the_shared_store) {
   make_shared(with_shared(sizes(16, 32)));
-  const auto keys = prompt(1, 4);
+  const auto keys = keys_from(1, 4);
   put(keys);
   EXPECT_FALSE(cache->prefetching(prefetch(keys, Source::storage).value())) << "there is nothing to bring";
   settle();
@@ -185,7 +174,7 @@ TEST_F(PrefetchTest, is_forbidden_the_shared_store) {
 
 TEST_F(PrefetchTest, that_asks_is_joined_by_a_request_which_does_not_ask_again) {
   make_shared(with_shared(sizes(16, 32)));
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   put(keys);
   store_of_others.answers = false;
   ASSERT_TRUE(prefetch(keys).has_value());
@@ -193,8 +182,7 @@ TEST_F(PrefetchTest, that_asks_is_joined_by_a_request_which_does_not_ask_again) 
   EXPECT_EQ(state(1), RequestState::waiting);
   cache->end_step();
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::host], 6U);
   EXPECT_EQ(store_of_others.probed, 1U);
   EXPECT_EQ(prefetches().joined, 1U);
@@ -203,7 +191,7 @@ TEST_F(PrefetchTest, that_asks_is_joined_by_a_request_which_does_not_ask_again) 
 
 TEST_F(PrefetchTest, that_fails_costs_its_request_one_try) {
   make_shared(with_shared(sizes(16, 32)));
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   put(keys);
   store_of_others.read_errors[keys[3]] = Errc::corrupt;
   store_of_others.answers = false;
@@ -211,8 +199,7 @@ TEST_F(PrefetchTest, that_fails_costs_its_request_one_try) {
   ASSERT_TRUE(acquire(1, keys).has_value());
   cache->end_step();
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::host], 3U);
   EXPECT_EQ(stats(1).miss, 3U) << "blocks after the damaged one are of no use";
   EXPECT_EQ(store_of_others.probed, 1U);
@@ -225,7 +212,7 @@ TEST_F(PrefetchTest, that_gets_no_answer_costs_a_request_no_more_than_the_deadli
   ManagerConfig config = with_shared(sizes(16, 32));
   config.unit_prefill_seconds = 0.01;
   make_shared(config);
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   put(keys);
   store_of_others.answers = false;
   store_of_others.keeps_cancelled = true;
@@ -242,14 +229,13 @@ TEST_F(PrefetchTest, that_gets_no_answer_costs_a_request_no_more_than_the_deadli
   EXPECT_TRUE(ready(1));
   EXPECT_EQ(stats(1).miss, 6U);
   EXPECT_EQ(prefetches().failed, 6U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
 }
 
 TEST_F(PrefetchTest, brings_at_most_a_quarter_of_the_host_tier_at_a_time) {
   make(tiers(32, 16));
-  const auto keys = prompt(1, 10);
-  const auto others = prompt(101, 3);
+  const auto keys = keys_from(1, 10);
+  const auto others = keys_from(101, 3);
   store_only(1, keys);
   store_only(2, others);
   cache->pause_transfers();
@@ -269,7 +255,7 @@ TEST_F(PrefetchTest, brings_at_most_a_quarter_of_the_host_tier_at_a_time) {
 
 TEST_F(PrefetchTest, can_be_cancelled_and_its_request_loads_by_itself) {
   make(tiers(16, 32));
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   store_only(1, keys);
   cache->pause_transfers();
   const PrefetchId id = prefetch(keys).value();
@@ -282,43 +268,40 @@ TEST_F(PrefetchTest, can_be_cancelled_and_its_request_loads_by_itself) {
   EXPECT_EQ(state(2), RequestState::waiting) << "for reads of its own";
   EXPECT_EQ(cache->manager().device_ledger().filling, 6U);
   cache->resume_transfers();
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::storage], 6U);
   use(2, keys);
 }
 
 TEST_F(PrefetchTest, that_asks_can_be_cancelled) {
   make_shared(with_shared(sizes(16, 32)));
-  const auto keys = prompt(1, 3);
+  const auto keys = keys_from(1, 3);
   put(keys);
   store_of_others.answers = false;
   const PrefetchId id = prefetch(keys).value();
   cache->end_step();
   ASSERT_TRUE(cache->cancel_prefetch(id).has_value());
   EXPECT_FALSE(cache->prefetching(id));
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(in_host(keys), 0U);
 }
 
 TEST_F(PrefetchTest, that_asks_and_is_cancelled_lets_its_request_read_at_once) {
   make_shared(with_shared(tiers(16, 32)));
-  store_only(1, prompt(1, 4));
+  store_only(1, keys_from(1, 4));
   store_of_others.answers = false;
-  const PrefetchId id = prefetch(prompt(1, 6)).value();
-  ASSERT_TRUE(acquire(2, prompt(1, 4)).has_value());
+  const PrefetchId id = prefetch(keys_from(1, 6)).value();
+  ASSERT_TRUE(acquire(2, keys_from(1, 4)).has_value());
   EXPECT_EQ(prefetches().joined, 1U);
   ASSERT_TRUE(cache->cancel_prefetch(id).has_value());
   EXPECT_EQ(cache->work_left().reads, 4U) << "it does not wait for the next poll";
   store_of_others.answers = true;
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
 }
 
 TEST_F(PrefetchTest, is_left_by_a_request_that_ends_or_runs_out_of_time) {
   make(tiers(16, 32));
-  const auto keys = prompt(1, 6);
+  const auto keys = keys_from(1, 6);
   store_only(1, keys);
   cache->pause_transfers();
   ASSERT_TRUE(prefetch(keys).has_value());
@@ -337,8 +320,8 @@ TEST_F(PrefetchTest, is_left_by_a_request_that_ends_or_runs_out_of_time) {
 
 TEST_F(PrefetchTest, ends_with_a_clear_and_brings_nothing_of_before) {
   make_shared(with_shared(tiers(16, 32)));
-  const auto stored = prompt(1, 6);
-  const auto shared_keys = prompt(100, 3);
+  const auto stored = keys_from(1, 6);
+  const auto shared_keys = keys_from(100, 3);
   store_only(1, stored);
   put(shared_keys);
   cache->pause_transfers();
@@ -357,17 +340,17 @@ TEST_F(PrefetchTest, ends_with_a_clear_and_brings_nothing_of_before) {
 
 TEST_F(PrefetchTest, breaks_no_promise_of_slots) {
   make_shared(with_shared(sizes(8, 32)));
-  const auto keys = prompt(1, 6);
-  serve(1, prompt(1, 4));
+  const auto keys = keys_from(1, 6);
+  serve(1, keys_from(1, 4));
   put(keys);
   const auto acquire_here = [&](std::uint64_t id, const std::vector<BlockKey>& wanted_keys) {
     AcquireRequest wanted = request(id, wanted_keys);
     wanted.farthest_source = Source::storage;
     leases[id] = cache->acquire(wanted).value();
   };
-  acquire_here(3, prompt(200, 4));
+  acquire_here(3, keys_from(200, 4));
   settle();
-  acquire_here(4, prompt(300, 4));
+  acquire_here(4, keys_from(300, 4));
   EXPECT_EQ(state(4), RequestState::waiting) << "for the slots of blocks that are being swapped out";
   const PrefetchId id = prefetch(keys).value();
   cache->end_step();
@@ -375,39 +358,38 @@ TEST_F(PrefetchTest, breaks_no_promise_of_slots) {
   poll();
   EXPECT_FALSE(cache->prefetching(id)) << "it would pin these blocks";
   EXPECT_EQ(prefetches().cancelled, 1U);
-  settle();
-  EXPECT_TRUE(ready(4));
+  EXPECT_TRUE(ready_when_settled(4));
 }
 
 TEST_F(PrefetchTest, is_refused_without_a_host_tier_keys_or_sources) {
   make(tiers(16, 0));
-  EXPECT_EQ(prefetch(prompt(1, 2)).error(), Errc::invalid_argument);
+  EXPECT_EQ(prefetch(keys_from(1, 2)).error(), Errc::invalid_argument);
   cache.reset();
   transfers.reset();
   make(tiers(16, 32));
   EXPECT_EQ(prefetch({}).error(), Errc::invalid_argument);
-  EXPECT_EQ(prefetch(prompt(1, 2), Source::host).error(), Errc::invalid_argument);
+  EXPECT_EQ(prefetch(keys_from(1, 2), Source::host).error(), Errc::invalid_argument);
   cache->clear({.wait = true});
-  EXPECT_EQ(prefetch(prompt(1, 2)).error(), Errc::paused);
+  EXPECT_EQ(prefetch(keys_from(1, 2)).error(), Errc::paused);
   EXPECT_EQ(prefetches().refused, 3U);
   EXPECT_EQ(prefetches().orders, 0U);
   ASSERT_TRUE(cache->resume().has_value());
-  EXPECT_FALSE(cache->prefetching(prefetch(prompt(1, 2)).value())) << "there is nothing to bring";
+  EXPECT_FALSE(cache->prefetching(prefetch(keys_from(1, 2)).value())) << "there is nothing to bring";
 }
 
 TEST_F(PrefetchTest, is_refused_beside_many_others) {
   make_shared(with_shared(sizes(16, 32)));
   store_of_others.answers = false;
-  for (std::uint32_t i = 0; i < Prefetches::running_max; ++i) ASSERT_TRUE(prefetch(prompt(1000 * i, 2)).has_value());
-  EXPECT_EQ(prefetch(prompt(1, 1)).error(), Errc::refused);
+  for (std::uint32_t i = 0; i < Prefetches::running_max; ++i) ASSERT_TRUE(prefetch(keys_from(1000 * i, 2)).has_value());
+  EXPECT_EQ(prefetch(keys_from(1, 1)).error(), Errc::refused);
   store_of_others.answers = true;
 }
 
 TEST_F(PrefetchTest, ends_when_the_cache_is_drained) {
   make_shared(with_shared(sizes(16, 32)));
-  put(prompt(1, 3));
+  put(keys_from(1, 3));
   store_of_others.answers = false;
-  const PrefetchId id = prefetch(prompt(1, 3)).value();
+  const PrefetchId id = prefetch(keys_from(1, 3)).value();
   cache->end_step();
   cache->prepare_drain();
   EXPECT_FALSE(cache->prefetching(id));

@@ -4,14 +4,15 @@
 #include "runtime/cache/index/slot_allocator.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
 
-namespace terrace {
+#include <utility>
+#include <vector>
+
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-
-class RequestLife : public test::CacheFixture {};
+class RequestLife : public CacheFixture {};
 
 TEST_F(RequestLife, finds_what_an_earlier_request_committed) {
   make(sizes(8));
@@ -204,7 +205,7 @@ TEST_F(RequestLife, evicts_the_tail_of_a_sequence_first) {
 }
 
 TEST_F(RequestLife, calls_for_an_unknown_or_unready_request_say_so) {
-  make(test::with_storage(sizes(4, 4), WritePolicy::none));
+  make(with_storage(sizes(4, 4), WritePolicy::none));
   CacheManager manager{sizes(4)};
   EXPECT_EQ(manager.requests().extend(RequestId{1}, 1).error(), Errc::unknown_request);
   EXPECT_EQ(manager.requests().commit(RequestId{1}, {}, Fence{}).error(), Errc::unknown_request);
@@ -259,8 +260,7 @@ TEST_F(RequestLife, finds_its_hits_again_after_a_failed_load_without_the_keys_of
     device->fail_next(Direction::swap_in);
     leases[4] = cache->acquire(wanted).value();
     std::ranges::fill(keys, BlockKey{});
-    settle();
-    ASSERT_TRUE(ready(4));
+    ASSERT_TRUE(ready_when_settled(4));
     EXPECT_EQ(cache->manager().stats().replans, drop_last_hit ? 2U : 1U);
     EXPECT_EQ(stats(4).found[Source::host], drop_last_hit ? 3U : 4U);
     release(4);
@@ -429,10 +429,7 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   config.pools[0].first_slot = 4;
   CacheManager second{config};
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
-  wanted.keys = keys;
-  wanted.units = 3;
+  AcquireRequest wanted = request_for(1, keys);
   for (CacheManager* const rank : {&first, &second}) {
     ASSERT_TRUE(rank->acquire(wanted).has_value());
     EXPECT_EQ(rank->usage(Tier::device).blocks, 3U);
@@ -455,13 +452,13 @@ TEST(RequestEvents, are_taken_all_together_or_for_one_request) {
   CacheManager manager{sizes(2, 2)};
   Requests& requests = manager.requests();
   const auto cached = keys_of({1, 2});
-  ASSERT_EQ(manager.acquire(test::request_for(1, cached)).value(), Acquired::ready);
+  ASSERT_EQ(manager.acquire(request_for(1, cached)).value(), Acquired::ready);
   ASSERT_TRUE(requests.commit(RequestId{1}, cached, Fence{}).has_value());
   manager.settle();
   ASSERT_TRUE(requests.release(RequestId{1}, Fence{}).has_value());
   manager.settle();
   for (const std::uint32_t id : {2U, 3U}) {
-    ASSERT_EQ(manager.acquire(test::request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
+    ASSERT_EQ(manager.acquire(request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
   }
   EXPECT_FALSE(requests.has_events());
   manager.administration().clear({});
@@ -484,10 +481,7 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   config.pools[0].first_slot = 8;
   CacheManager rank{config};
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
-  wanted.keys = keys;
-  wanted.units = 3;
+  AcquireRequest wanted = request_for(1, keys);
   ASSERT_TRUE(rank.acquire(wanted).has_value());
   const Ledger before = rank.device_ledger();
   AcquireRequest more = wanted;
@@ -513,5 +507,59 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   rank.check_invariants();
 }
 
+// ---- the orders of the manager, and the call in which it gives each. The result of the order in storage or on the link does not
+// matter here.
+
+class ManagerOrders : public testing::Test {
+ protected:
+  static ManagerConfig config() {
+    ManagerConfig made = with_storage(sizes(8), WritePolicy::write_through);
+    made.pools[0].staging_blocks = 8;
+    return made;
+  }
+  /// Returns the transfers of the last call.
+  std::vector<Transfer> commit(const std::vector<BlockKey>& wanted) {
+    manager.actions().clear();
+    EXPECT_TRUE(manager.requests().commit(RequestId{1}, wanted, Fence{}).has_value());
+    manager.settle();
+    return std::exchange(manager.actions().transfers, {});
+  }
+  void arrive(const Transfer& transfer) {
+    TransferEvent event;
+    event.id = transfer.id;
+    event.direction = transfer.direction;
+    event.outcomes.assign(block_count(transfer.runs), BlockOutcome::done);
+    manager.on_transfer(std::move(event));
+    manager.settle_and_reclaim();
+  }
+  [[nodiscard]] std::vector<BlockKey> written() {
+    std::vector<BlockKey> ordered;
+    for (const WriteOrder& order : manager.actions().writes) ordered.push_back(order.block.key);
+    return ordered;
+  }
+
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4});
+  CacheManager manager{config()};
+};
+
+TEST_F(ManagerOrders, of_a_commit_are_there_when_the_call_returns) {
+  ASSERT_TRUE(manager.acquire(request_for(1, keys)).has_value());
+  const std::vector<Transfer> transfers = commit(keys);
+  ASSERT_EQ(transfers.size(), 1U) << "nobody may call again for a while";
+  EXPECT_EQ(block_count(transfers[0].runs), 4U);
+}
+
+TEST_F(ManagerOrders, hand_a_block_to_storage_after_its_parent_whatever_arrives_first) {
+  ASSERT_TRUE(manager.acquire(request_for(1, keys)).has_value());
+  const std::vector<Transfer> parents = commit({keys.begin(), keys.begin() + 2});
+  const std::vector<Transfer> children = commit(keys);
+  ASSERT_EQ(parents.size(), 1U);
+  ASSERT_EQ(children.size(), 1U);
+  arrive(children[0]);
+  EXPECT_TRUE(written().empty()) << "their parents are not with storage yet";
+  arrive(parents[0]);
+  EXPECT_EQ(written(), keys);
+}
+
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

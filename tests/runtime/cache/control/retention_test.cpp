@@ -170,8 +170,7 @@ class TenantQuotas : public CacheRetention {
     AcquireRequest wanted = request(++last_id, keys);
     wanted.tenant = TenantId{tenant};
     leases[last_id] = cache->acquire(wanted).value();
-    settle();
-    ASSERT_TRUE(ready(last_id));
+    ASSERT_TRUE(ready_when_settled(last_id));
     ASSERT_TRUE(commit(last_id, keys).has_value());
     release(last_id);
     settle();

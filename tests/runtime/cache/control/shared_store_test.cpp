@@ -1,11 +1,11 @@
 // Blocks that requests get from a store that several machines share.
 
 #include "storage/shared/memory_shared_store.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/shared_fixture.hpp"
 
 #include <chrono>
 #include <memory>
-#include <numeric>
 
 namespace terrace::test {
 namespace {
@@ -34,8 +34,7 @@ class Instance final : public ContentFixture {
   /// A request for the keys. Returns what it found where.
   RequestStats request(std::uint64_t id, const std::vector<BlockKey>& keys) {
     EXPECT_TRUE(acquire(id, keys).has_value());
-    settle();
-    EXPECT_TRUE(ready(id));
+    EXPECT_TRUE(ready_when_settled(id));
     const RequestStats found = stats(id);
     use(id, keys);
     settle();
@@ -45,12 +44,6 @@ class Instance final : public ContentFixture {
  private:
   MemorySharedStore store_;
 };
-
-std::vector<BlockKey> prompt_of(std::uint32_t first, std::uint32_t blocks) {
-  std::vector<std::uint32_t> names(blocks);
-  std::iota(names.begin(), names.end(), first);
-  return keys_of(names);
-}
 
 TEST(SharedInstances, serve_every_block_that_another_wrote) {
   for (const InclusionPolicy inclusion : {InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive,
@@ -63,9 +56,9 @@ TEST(SharedInstances, serve_every_block_that_another_wrote) {
       config.shared.writes = WritePolicy::none;
       Instance reader{engine, config};
       std::uint64_t id = 0;
-      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.request(++id, prompt_of(first, 10)).miss, 10U);
+      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.request(++id, keys_from(first, 10)).miss, 10U);
       for (std::uint32_t first = 100; first < 1000; first += 100) {
-        const RequestStats found = reader.request(++id, prompt_of(first, 10));
+        const RequestStats found = reader.request(++id, keys_from(first, 10));
         EXPECT_EQ(found.found[Source::shared], 10U);
         EXPECT_EQ(found.miss, 0U);
         EXPECT_TRUE(found.looked);
@@ -75,7 +68,7 @@ TEST(SharedInstances, serve_every_block_that_another_wrote) {
       EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 90U);
       EXPECT_EQ(writer.cache->moved().shared_writes.blocks, 90U);
       // A copy in memory of its own is nearer.
-      const RequestStats again = reader.request(++id, prompt_of(900, 10));
+      const RequestStats again = reader.request(++id, keys_from(900, 10));
       EXPECT_EQ(again.found[Source::device], 10U);
       EXPECT_FALSE(again.looked);
     }
@@ -91,7 +84,7 @@ TEST(SharedInstances, read_what_one_that_caches_nothing_has_computed) {
   decodes.store_uncached = true;
   Instance decoder{engine, decodes};
   Instance prefill{engine, config};
-  const auto keys = prompt_of(100, 20);
+  const auto keys = keys_from(100, 20);
   for (std::uint64_t id = 1; id <= 2; ++id) {
     EXPECT_EQ(decoder.request(id, keys).miss, keys.size()) << "it reads nothing, not even what it has written";
   }
@@ -110,8 +103,8 @@ TEST(SharedInstances, that_compute_the_same_blocks_write_few_of_them_twice) {
   Instance b{engine, config};
   // Neither reads what the other wrote: both compute all, the second a little later.
   const auto compute = [](Instance& instance, std::uint64_t id, std::uint32_t first) {
-    AcquireRequest wanted = request_for(id, prompt_of(first, 20));
-    const std::vector<BlockKey> keys = prompt_of(first, 20);
+    AcquireRequest wanted = request_for(id, keys_from(first, 20));
+    const std::vector<BlockKey> keys = keys_from(first, 20);
     wanted.keys = keys;
     wanted.farthest_source = Source::storage;
     Lease lease = instance.cache->acquire(wanted).value();
@@ -162,8 +155,7 @@ TEST_F(SharedStoreTest, is_asked_when_blocks_are_missing_and_the_request_holds_n
   ASSERT_EQ(store_of_others.probes.size(), 1U);
   EXPECT_EQ(store_of_others.probes[0].keys, keys);
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::shared], 4U);
   EXPECT_EQ(table(1).size(), 5U);
   (void)compare(1, keys, 4);
@@ -186,8 +178,7 @@ TEST_F(SharedStoreTest, is_asked_only_for_blocks_after_the_local_hits) {
   EXPECT_EQ(store_of_others.probes[0].keys, (std::vector<BlockKey>{keys[2], keys[3]}));
   EXPECT_EQ(cache->usage(Tier::device).evictable, 0U) << "its local hits are pinned";
   store_of_others.answers = true;
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::device], 2U);
   EXPECT_EQ(stats(3).found[Source::shared], 2U);
 }
@@ -216,8 +207,7 @@ TEST_F(SharedStoreTest, is_not_asked_for_what_it_just_did_not_have) {
   make_shared(with_shared(sizes(16)));
   const auto keys = keys_of({1, 2});
   ASSERT_TRUE(acquire(1, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).miss, 2U);
   EXPECT_TRUE(stats(1).looked);
   ASSERT_TRUE(acquire(2, keys).has_value());
@@ -288,8 +278,7 @@ TEST_F(SharedStoreTest, that_has_lost_a_block_costs_a_hit_and_never_the_request)
     store_of_others.read_errors[keys[2]] = error;
     const std::size_t probed = store_of_others.probed;
     ASSERT_TRUE(acquire(first, keys).has_value());
-    settle();
-    ASSERT_TRUE(ready(first));
+    ASSERT_TRUE(ready_when_settled(first));
     EXPECT_EQ(stats(first).found[Source::shared], 2U) << "up to the gap";
     EXPECT_EQ(stats(first).miss, 2U);
     EXPECT_EQ(store_of_others.probed, probed + 1) << "it does not try again";
@@ -319,8 +308,7 @@ TEST_F(SharedStoreTest, whose_block_is_late_is_not_waited_for) {
   store_of_others.answer_read();
   store_of_others.keeps_cancelled = true;
   clock.advance(100ms);
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found.sum(), 1U) << "what had arrived";
   EXPECT_EQ(stats(1).miss, 3U);
   EXPECT_EQ(store_of_others.cancelled.size(), 3U) << "so that their slots are free soon";
@@ -340,8 +328,7 @@ TEST_F(SharedStoreTest, whose_answer_nobody_waits_for_any_more_changes_nothing) 
   release(1);
   poll();
   EXPECT_EQ(store_of_others.cancelled.size(), 1U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_FALSE(cache->has_pending_work());
   EXPECT_EQ(free_on_device(), 8U);
 }
@@ -359,8 +346,7 @@ TEST_P(SharedStoreWithHost, that_reads_for_a_request_that_is_gone_frees_the_slot
   EXPECT_EQ(free_on_device(), 8U) << "device slots wait for nobody";
   const Ledger arena_now = cache->manager().host_ledger();
   EXPECT_EQ(arena_now.held + arena_now.filling, 3U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(cache->manager().host_ledger().held + cache->manager().host_ledger().filling, 0U);
   EXPECT_EQ(resident(Tier::host), host_blocks == 0 ? 0U : 3U) << "what arrives in the host tier all the same is kept";
   cache->manager().check_invariants();
@@ -380,8 +366,7 @@ TEST_F(SharedStoreTest, is_left_alone_after_a_clear_until_the_weights_are_named)
   poll();
   EXPECT_EQ(failure(1), ErrorCode{Errc::cleared});
   leases.clear();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   const std::size_t probed = store_of_others.probed;
   serve(3, keys_of({7, 8}));
   EXPECT_EQ(store_of_others.probed, probed);
@@ -410,8 +395,7 @@ TEST_F(SharedStoreTest, whose_reads_are_under_way_at_a_clear_serves_nobody_with_
   const auto keys = keys_of({1, 2, 3});
   ASSERT_NO_FATAL_FAILURE(begin_reads(keys));
   cache->clear({});
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(failure(1), ErrorCode{Errc::cleared});
   leases.clear();
   settle();
@@ -429,8 +413,7 @@ TEST_F(SharedStoreTest, may_find_no_room_when_it_has_answered) {
   AcquireRequest other = request(2, {}, 3);
   leases[2] = cache->acquire(other).value();
   ASSERT_TRUE(ready(2)) << "the request that looks holds nothing";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(failure(1), ErrorCode{Errc::no_room});
   leases.erase(1);
   leases.erase(2);
@@ -464,8 +447,7 @@ TEST_F(SharedStoreTest, is_asked_only_if_loading_is_faster_than_computing) {
   clock.advance(15ms);
   store_of_others.answer_probes();
   poll();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   release(1);
   ASSERT_TRUE(acquire(2, keys_of({5, 6, 7})).has_value());
   EXPECT_TRUE(ready(2)) << "three blocks are computed before it has answered";
@@ -479,8 +461,7 @@ TEST_F(SharedStoreTest, serves_all_but_the_last_hit_where_a_request_wants_that) 
   AcquireRequest wanted = request(1, keys);
   wanted.drop_last_hit = true;
   leases[1] = cache->acquire(wanted).value();
-  settle();
-  ASSERT_TRUE(ready(1));
+  ASSERT_TRUE(ready_when_settled(1));
   EXPECT_EQ(stats(1).found[Source::shared], 3U);
   EXPECT_EQ(stats(1).miss, 1U);
 }
@@ -496,20 +477,12 @@ TEST_F(SharedStoreTest, fills_the_device_while_requests_wait_for_its_slots) {
   EXPECT_EQ(state(2), RequestState::waiting) << "the old blocks have not left";
   cache->manager().check_invariants();
   device->stuck(Direction::swap_out, false);
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::shared], 4U);
 }
 
 TEST(SharedConfigTest, refuses_what_it_cannot_do) {
-  const auto refused = [](const ManagerConfig& config) {
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
-  };
+  const auto refused = [](const ManagerConfig& config) { return refusal_of<std::invalid_argument>([&] { validate(config); }); };
   ManagerConfig config = with_shared(sizes(8));
   config.pools[0].staging_blocks = 1;
   EXPECT_NE(refused(config).find("at least 2 staging"), std::string::npos) << refused(config);

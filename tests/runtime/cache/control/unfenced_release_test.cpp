@@ -13,13 +13,10 @@
 #include <future>
 #include <stdexcept>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-
-class UnfencedRelease : public test::CacheFixture {
+class UnfencedRelease : public CacheFixture {
  protected:
   /// Lets everything move except compute.
   void settle_copies() {
@@ -60,8 +57,7 @@ TEST_F(UnfencedRelease, keeps_swap_ins_out_of_slots_until_compute_has_left_them)
   device->run();
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 3, 4})).has_value());
   EXPECT_EQ(quarantined(), 0U);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 4U);
 }
 
@@ -153,7 +149,7 @@ TEST_F(UnfencedRelease, goes_on_while_the_blocks_are_loaded_by_layer) {
   run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({11, 12, 13, 14}));
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted = request(3, keys, 1);
+  AcquireRequest wanted = request_for(3, keys, 1);
   wanted.by_layer = true;
   leases[3] = cache->acquire(wanted).value();
   events.clear();
@@ -191,22 +187,8 @@ class UnfencedOnThreads : public testing::Test {
   static constexpr std::uint32_t blocks = 8;
   static CacheSystemOptions options() {
     CacheSystemOptions made;
-    made.pools[0].block_bytes = KiB * 4;
-    made.pools[0].device_blocks = blocks;
-    made.pools[0].host_blocks = 4 * blocks;
+    made.pools = {{.block_bytes = KiB * 4, .device_blocks = blocks, .host_blocks = 4 * blocks}};
     return made;
-  }
-  static std::vector<BlockKey> keys_from(std::uint32_t first) {
-    std::vector<std::uint32_t> names;
-    for (std::uint32_t i = 0; i < blocks; ++i) names.push_back(first + i);
-    return keys_of(names);
-  }
-  static AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return wanted;
   }
   static ComputeWork fills(std::vector<SlotId> slots, int value, std::shared_future<void> after = {}) {
     return [slots = std::move(slots), value, after](BlockAccess& access) {
@@ -236,22 +218,22 @@ TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_t
   CacheSystem stack{options()};
   asio::thread_pool pool{2};
   AsyncCache runtime{pool.get_executor(), stack.cache()};
-  const auto keys = keys_from(1);
-  const auto others = keys_from(101);
+  const auto keys = keys_from(1, blocks);
+  const auto others = keys_from(101, blocks);
   {
-    Grant grant = runtime.acquire(request(1, keys), asio::use_future).get();
+    Grant grant = runtime.acquire(request_for(1, keys), asio::use_future).get();
     const Fence done = stack.device().launch(fills(grant.table, 1));
     grant.lease.used_until(done);
     (void)runtime.commit(grant.lease, keys, done, asio::use_future).get();
   }
   const auto lost = [&] {
-    const Grant grant = runtime.acquire(request(2, others), asio::use_future).get();
+    const Grant grant = runtime.acquire(request_for(2, others), asio::use_future).get();
     (void)stack.device().launch(fills(grant.table, 2, gate_.get_future().share()));
     throw std::runtime_error{"between launch and commit"};
   };
   EXPECT_THROW(lost(), std::runtime_error);
 
-  auto again = runtime.acquire(request(3, keys), asio::use_future);
+  auto again = runtime.acquire(request_for(3, keys), asio::use_future);
   const auto is_there = [&] { return again.wait_for(std::chrono::seconds{0}) == std::future_status::ready; };
   while (!is_there() && runtime.perform(&Cache::stats, asio::use_future).get().refused_no_room == 0) std::this_thread::yield();
   EXPECT_FALSE(is_there()) << "its slots are those that compute is about to write";
@@ -270,11 +252,11 @@ TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_t
 TEST_F(UnfencedOnThreads, a_stop_does_not_wait_for_what_is_quarantined) {
   CacheSystem stack{options()};
   asio::thread_pool pool{2};
-  const auto keys = keys_from(1);
+  const auto keys = keys_from(1, blocks);
   {
     AsyncCache runtime{pool.get_executor(), stack.cache()};
     {
-      const Grant grant = runtime.acquire(request(1, keys), asio::use_future).get();
+      const Grant grant = runtime.acquire(request_for(1, keys), asio::use_future).get();
       (void)stack.device().launch(fills(grant.table, 1, gate_.get_future().share()));
     }
     EXPECT_TRUE(runtime.stop(asio::use_future).get().none());
@@ -286,4 +268,4 @@ TEST_F(UnfencedOnThreads, a_stop_does_not_wait_for_what_is_quarantined) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

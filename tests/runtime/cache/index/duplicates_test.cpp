@@ -182,8 +182,7 @@ TEST_F(LazyExclusive, a_copy_that_is_being_loaded_stays) {
   EXPECT_EQ(in_host(keys_of({1, 2})), 2U) << "they are read";
   EXPECT_FALSE(residency().duplicate().has_value());
   device->stuck(Direction::swap_in, false);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 2U);
   EXPECT_TRUE(residency().duplicate().has_value());
 }

@@ -205,8 +205,7 @@ TEST_F(DeadLink, hits_below_the_device_are_computed) {
   run(3, keys_of({5}));
   const ManagerStats before = counts();
   ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).miss, 3U);
   EXPECT_EQ((counts() - before).swap_ins.ordered, 0U);
   EXPECT_EQ((counts() - before).turned_down, 3U);
@@ -281,8 +280,7 @@ TEST_F(DeadLink, a_swap_out_that_does_not_end_is_noticed_and_its_slots_stay_its_
   EXPECT_EQ(cache->manager().residency({}).slots_of(Tier::device).evicting_total(), 2U);
 
   device->stuck(Direction::swap_out, false);
-  settle();
-  EXPECT_TRUE(ready(4));
+  EXPECT_TRUE(ready_when_settled(4));
   EXPECT_TRUE(health().in_use) << health().reason;
   EXPECT_EQ(health().stopped, 1U);
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);

@@ -1,15 +1,11 @@
-// Loads that several requests wait for, loads that no request waits for any more, and reads that are late.
+// Loads that several requests wait for, and loads that no request waits for any more.
 
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
-#include "transfer/device/transfer.hpp"
 
-#include <algorithm>
 #include <chrono>
-#include <memory>
-#include <utility>
-#include <vector>
+#include <stdexcept>
 
 namespace terrace::test {
 namespace {
@@ -109,14 +105,11 @@ TEST_F(SharedLoads, go_on_for_a_request_without_a_deadline_though_that_of_their_
   ASSERT_EQ(stats(5).joined, 2U);
   clock.advance(1s);
   settle();
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{4});
-  EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
+  expect_only_event(events, 4, Errc::deadline_exceeded);
   EXPECT_EQ(cache->manager().device_ledger().quarantined, 0U);
   EXPECT_GT(cache->next_deadline(), clock.now() + 10s) << "only the link is looked at again";
   device->stuck(Direction::swap_in, false);
-  settle();
-  ASSERT_TRUE(ready(5));
+  ASSERT_TRUE(ready_when_settled(5));
   EXPECT_EQ(stats(5).found[Source::host], 2U);
   EXPECT_EQ(totals().replans, 0U);
 }
@@ -172,250 +165,231 @@ TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) 
   EXPECT_FALSE(cache->has_pending_work());
 }
 
-// Reads of storage that are late, or that fail when nothing waits for them any more. There is only the manager; the test acts as
-// link and disk.
+// ---- hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing
 
-class LateReads : public testing::Test {
+class LoadOrRecompute : public CacheFixture {
  protected:
-  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
-    ManagerConfig made = with_storage(sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
-    made.pools[0].staging_blocks = 8;
-    made.unit_prefill_seconds = 0.010;
-    return made;
+  static ManagerConfig with_prefill(ManagerConfig config) {
+    config.unit_prefill_seconds = 0.010;
+    return config;
   }
-  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
-    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, inclusion));
-    manager->note_time(now);
-  }
-  /// Carries out all orders, except that reads are kept in `reads` and copies up to the device in `swap_ins`.
-  void carry_out() {
-    for (bool any = true; any;) {
-      Actions& actions = manager->actions();
-      const auto transfers = std::exchange(actions.transfers, {});
-      const auto writes = std::exchange(actions.writes, {});
-      reads.insert(reads.end(), actions.reads.begin(), actions.reads.end());
-      const auto flushes = std::exchange(actions.flushes, {});
-      actions.clear();
-      any = !writes.empty() || !flushes.empty();
-      for (const Transfer& transfer : transfers) {
-        if (transfer.direction == Direction::swap_in) {
-          swap_ins.push_back(transfer);
-        } else {
-          for (const SlotRun& run : transfer.runs) {
-            for (std::uint32_t i = 0; i < run.count; ++i) staged.emplace_back(run.destination.value() + i);
-          }
-          arrive(transfer);
-          any = true;
-        }
+  /// Runs a request whose reads and writes take `each`.
+  void run_slowly(std::uint64_t id, const std::vector<BlockKey>& keys, Duration each) {
+    const auto move = [&] {
+      for (int i = 0; i < 50; ++i) {
+        if (cache->transfers_in_flight() > 0) clock.advance(each);
+        device->run();
+        poll();
       }
-      for (const WriteOrder& order : writes) {
-        manager->on_store({StoreEvent::Kind::written, order.token, order.block.key, {}, {}});
-      }
-      for (const std::uint64_t round : flushes) manager->on_store({StoreEvent::Kind::flushed, round, {}, {}, {}});
-      manager->settle_and_reclaim();
-    }
+    };
+    ASSERT_TRUE(acquire(id, keys).has_value());
+    move();
+    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(commit(id, keys).has_value());
+    move();
+    release(id);
+    settle();
   }
-  void arrive(const Transfer& transfer) {
-    TransferEvent event;
-    event.id = transfer.id;
-    event.direction = transfer.direction;
-    event.outcomes.assign(block_count(transfer.runs), BlockOutcome::done);
-    manager->on_transfer(std::move(event));
-  }
-  void bring_up() {
-    for (const Transfer& transfer : std::exchange(swap_ins, {})) arrive(transfer);
-    manager->settle_and_reclaim();
-    carry_out();
-  }
-  void end_reads(ErrorCode error) {
-    for (const ReadOrder& read : std::exchange(reads, {})) {
-      manager->on_store({StoreEvent::Kind::read, read.token, read.key, error, {}});
-      manager->check_invariants();
-    }
-    manager->settle_and_reclaim();
-    carry_out();
-  }
-  void pass(Duration time) {
-    now += time;
-    manager->on_time(now);
-    manager->settle_and_reclaim();
-    carry_out();
-  }
-  void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_TRUE(manager->acquire(request_for(id, keys)).has_value());
-    carry_out();
-  }
-  void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_EQ(manager->requests().state(RequestId{id}), RequestState::ready);
-    ASSERT_TRUE(manager->requests().commit(RequestId{id}, keys, Fence{}).has_value());
-    manager->settle();
-    carry_out();
-    ASSERT_TRUE(manager->requests().release(RequestId{id}, Fence{}).has_value());
-    manager->settle();
-    carry_out();
-  }
-  void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    acquire(id, keys);
-    commit_and_release(id, keys);
-  }
-
-  TimePoint now = TimePoint{} + 1h;
-  std::unique_ptr<CacheManager> manager;
-  std::vector<ReadOrder> reads;
-  std::vector<Transfer> swap_ins;
-  std::vector<SlotId> staged;  ///< slots of host memory that received swap-outs
 };
 
-TEST_F(LateReads, are_due_after_twice_the_time_that_computing_what_storage_has_takes) {
-  make(3, 0);
+TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
+  make(with_prefill(with_storage(sizes(4), WritePolicy::write_through)));
   run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({9}));  // takes the slot of the third block
-  acquire(3, keys_of({1, 2, 3}));
-  ASSERT_EQ(reads.size(), 1U);
-  EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms) << "the two blocks on the device are not computed in any case";
-  end_reads({});
-  bring_up();
-  commit_and_release(3, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  // Nothing is known yet, so it is tried.
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(3).found[Source::storage], 3U);
+  clock.advance(3s);
+  ASSERT_TRUE(ready_when_settled(3));
+  release(3);
+  run(4, keys_of({5, 6, 7, 8}));
+
+  // It takes a second to load a block, and ten milliseconds to compute it.
+  EXPECT_EQ(totals().turned_down, 3U);  // for the end of request 4
+  ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(totals().turned_down, 6U);
+  EXPECT_EQ(stats(5).found[Source::storage], 0U);
+  EXPECT_EQ(stats(5).miss, 3U);
+  ASSERT_TRUE(ready_when_settled(5));
+  // They are computed again and shared as usual, and storage still has them.
+  ASSERT_TRUE(commit(5, keys_of({1, 2, 3})).has_value());
+  release(5);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
+
+  run(6, keys_of({5, 6, 7, 8}));
+  clock.advance(120s);
+  poll();
+  ASSERT_TRUE(acquire(7, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(7).found[Source::storage], 3U);
 }
 
-TEST_F(LateReads, that_several_requests_wait_for_are_due_when_the_most_patient_of_them_says) {
-  make(8, 0);
-  run(1, keys_of({1, 2, 3, 4}));
-  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
-  acquire(3, keys_of({1}));
-  ASSERT_EQ(reads.size(), 1U);
-  ASSERT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms);
-  acquire(4, keys_of({1, 2, 3, 4}));
-  ASSERT_EQ(reads.size(), 4U);
-  EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 40ms);
-  pass(50ms);
-  EXPECT_EQ(manager->stats().loads_late, 0U);
-  end_reads({});
-  bring_up();
-  EXPECT_EQ(manager->requests().request_stats(RequestId{4})->found[Source::storage], 4U);
-  commit_and_release(4, keys_of({1, 2, 3, 4}));
-  commit_and_release(3, keys_of({1}));
+TEST_F(LoadOrRecompute, takes_any_hit_where_that_is_asked_for) {
+  ManagerConfig config = with_prefill(with_storage(sizes(4), WritePolicy::write_through));
+  config.loads = LoadPolicy::always;
+  make(config);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run_slowly(3, keys_of({1, 2, 3}), 1000s);
+  run(4, keys_of({5, 6, 7, 8}));
+  ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(5).found[Source::storage], 3U);
+  EXPECT_EQ(totals().turned_down, 0U);
 }
 
-TEST_F(LateReads, are_not_put_off_by_one_request_after_the_other) {
-  make(8, 0);
-  run(1, keys_of({1, 2}));
-  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
-  acquire(3, keys_of({1, 2}));
-  const TimePoint due = now + 20ms + 2 * 20ms;
-  for (std::uint64_t id = 4; id < 7; ++id) {
-    pass(15ms);
-    acquire(id, keys_of({1, 2}));
-    ASSERT_EQ(manager->requests().request_stats(RequestId{id})->joined, 2U);
-    EXPECT_EQ(manager->next_deadline(), due) << "each allows as much time as the first one";
+TEST_F(LoadOrRecompute, learns_how_fast_the_engine_is_where_that_is_not_stated) {
+  make(with_storage(sizes(4), WritePolicy::write_through), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 1; i <= 8; ++i) {
+    ASSERT_TRUE(acquire(i, prompt(i)).has_value());
+    device->run();
+    poll();
+    ASSERT_TRUE(ready(i));
+    const Fence written = device->launch([](BlockAccess&) {});
+    ASSERT_TRUE(cache->commit(leases.at(i), prompt(i), written).has_value());
+    clock.advance(40ms);  // ten per block
+    settle();
+    release(i);
   }
-  pass(15ms);
-  EXPECT_EQ(manager->stats().loads_late, 2U);
-  for (std::uint64_t id = 3; id < 7; ++id) commit_and_release(id, keys_of({1, 2}));
-  end_reads({});
+  ASSERT_TRUE(acquire(11, prompt(1)).has_value());
+  EXPECT_EQ(stats(11).found[Source::storage], 4U) << "the disk is not known yet";
+  clock.advance(3s);
+  settle();
+  release(11);
+  ASSERT_TRUE(acquire(12, prompt(2)).has_value());
+  EXPECT_EQ(stats(12).found[Source::storage], 0U);
+  EXPECT_EQ(stats(12).miss, 4U);
+  EXPECT_EQ(totals().turned_down, 4U);
 }
 
-TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
-  make(4, 4);
-  run(1, keys_of({1, 2, 3}));
+TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
+  make(with_storage(sizes(4), WritePolicy::write_through), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    const std::vector<BlockKey> keys = prompt(i);
+    acquire_with(i, keys, [](AcquireRequest& wanted) { wanted.external_units = 4; });
+    settle();
+    ASSERT_TRUE(commit(i, keys).has_value());
+    clock.advance(1ms);
+    settle();
+    release(i);
+    settle();
+  }
+  ASSERT_TRUE(acquire(21, prompt(1)).has_value());
+  ASSERT_EQ(stats(21).found[Source::storage], 4U);
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms) << "as where the speed is not known";
+}
+
+TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
+  device_blocks_max = 8;
+  make(with_prefill(with_storage(sizes(2, 4), WritePolicy::write_through)));
+  for (std::uint32_t id = 1; id <= 4; ++id) run(id, keys_of({10 * id + 1, 10 * id + 2}));
+  ASSERT_EQ(cache->match(keys_of({11, 12})).found[Source::storage], 2U);
+  device->stuck(Direction::swap_out, true);
+  ASSERT_TRUE(acquire(5, keys_of({11, 12})).has_value());
+  poll();
+  ASSERT_EQ(totals().load_failures, 0U);
+  clock.advance(10s);
+  ASSERT_TRUE(cache->resize(Tier::device, 8).has_value());
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 20ms + 2 * 2 * 10ms);
+  device->stuck(Direction::swap_out, false);
+  ASSERT_TRUE(ready_when_settled(5));
+  EXPECT_EQ(stats(5).found[Source::storage], 2U);
+}
+
+TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
+  for (const std::uint32_t host_blocks : {0U, 4U}) {
+    make(with_storage(sizes(4, host_blocks, InclusionPolicy::non_inclusive), WritePolicy::write_through));
+    run(1, keys_of({1, 2, 3}));
+    run(2, keys_of({5, 6, 7, 8}));
+    run(3, keys_of({11, 12, 13, 14}));
+    ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
+    ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14})).value(), 4U) << "there is room on the device";
+    cache->pause_transfers();
+    ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
+    ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value()) << "joins";
+    poll();
+    EXPECT_FALSE(ready(4));
+    EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms);
+    clock.advance(100ms);
+    poll();
+    EXPECT_EQ(totals().loads_late, 3U);
+    EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
+    cache->manager().check_invariants();
+    release(5);
+    cache->resume_transfers();
+    ASSERT_TRUE(ready_when_settled(4));
+    EXPECT_EQ(stats(4).found[Source::storage], 0U);
+    EXPECT_EQ(stats(4).miss, 3U);
+    // A block that arrived too late is cached if that costs nothing.
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::host], host_blocks == 0 ? 0U : 3U);
+    ASSERT_TRUE(commit(4, keys_of({1, 2, 3})).has_value());
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
+    release(4);
+    settle();
+    cache.reset();
+    transfers.reset();  // it uses the device, so it must end first
+  }
+}
+
+TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_storage) {
+  make(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({11, 12, 13, 14}));
-  acquire(4, keys_of({1, 2, 3, 4}));
-  ASSERT_EQ(reads.size(), 3U);
-  pass(1s);
-  EXPECT_EQ(manager->stats().loads_late, 3U);
-  commit_and_release(4, keys_of({1, 2, 3, 4}));
-  // The fourth block goes to the host, where the three before it seem to be.
-  run(5, keys_of({21, 22, 23, 24}));
-  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3, 4})).found[Source::device], 0U);
-  end_reads(make_error_code(Errc::io_failed));
-  manager->check_invariants();
-  const MatchResult left = manager->requests().match(keys_of({1, 2, 3, 4}));
-  EXPECT_EQ(left.found[Source::host], 0U);
-  EXPECT_EQ(left.found[Source::storage], 4U);
-}
-
-TEST_F(LateReads, keep_the_slots_that_storage_reads_into_until_they_end) {
-  make(4, 0);
-  run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({5, 6, 7, 8}));
-  acquire(3, keys_of({1, 2, 3}));
-  ASSERT_EQ(reads.size(), 3U);
-  pass(1s);
-  commit_and_release(3, keys_of({1, 2, 3}));
-  staged.clear();
-  for (std::uint32_t id = 4; id < 8; ++id) run(id, keys_of({10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3}));
-  ASSERT_FALSE(staged.empty());
-  for (const ReadOrder& read : reads) EXPECT_FALSE(std::ranges::count(staged, read.into)) << read.into.value();
-  end_reads({});
-  for (std::uint32_t id = 8; id < 12; ++id) run(id, keys_of({10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3}));
-  EXPECT_EQ(manager->host_ledger().held, 0U);
-}
-
-TEST_F(LateReads, of_a_released_request_leave_their_blocks_in_the_host) {
-  make(4, 4);
-  run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({5, 6, 7, 8}));
-  run(3, keys_of({11, 12, 13, 14}));
-  acquire(4, keys_of({1, 2, 3}));
-  ASSERT_EQ(reads.size(), 3U);
-  ASSERT_TRUE(manager->requests().release(RequestId{4}, Fence{}).has_value());
-  manager->settle();
-  EXPECT_EQ(manager->device_ledger().filling, 0U);
-  manager->check_invariants();
-  carry_out();
-  end_reads({});
-  EXPECT_EQ(manager->requests().match(keys_of({1, 2, 3})).found[Source::host], 3U);
-  EXPECT_EQ(manager->stats().loads_late, 0U);
-}
-
-TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
-  make(4, 8);
-  run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({5, 6, 7, 8}));
-  run(3, keys_of({11, 12, 13, 14}));
-  run(4, keys_of({21, 22}));  // the host evicts the third block, which is the least recently used leaf
-  MatchResult found = manager->requests().match(keys_of({1, 2, 3}));
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3, 4})).found[Source::storage], 4U);
+  run_slowly(4, keys_of({1, 2, 3, 4}), 1s);
+  run(5, keys_of({31, 32, 33, 34}));
+  run(6, keys_of({41, 42, 43, 44}));
+  run(7, keys_of({51, 52}));
+  const MatchResult found = cache->match(keys_of({31, 32, 33, 34}));
   ASSERT_EQ(found.found[Source::host], 2U);
-  ASSERT_EQ(found.found[Source::storage], 1U);
-  acquire(5, keys_of({1, 2}));
-  acquire(6, keys_of({1, 2, 3}));
-  ASSERT_EQ(reads.size(), 1U);
-  pass(1s);
-  EXPECT_EQ(manager->requests().state(RequestId{6}), RequestState::waiting) << "for the link, as request 5 does";
-  bring_up();
-  ASSERT_EQ(manager->requests().state(RequestId{6}), RequestState::ready);
-  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->found[Source::host], 2U);
-  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->miss, 1U);
-  commit_and_release(6, keys_of({1, 2, 3}));
-  commit_and_release(5, keys_of({1, 2}));
-  end_reads({});
-  manager->check_invariants();
+  ASSERT_EQ(found.found[Source::storage], 2U);
+  ASSERT_TRUE(acquire(8, keys_of({31, 32, 33, 34})).has_value());
+  EXPECT_EQ(stats(8).found[Source::host], 2U);
+  EXPECT_EQ(stats(8).found[Source::storage], 0U);
 }
 
-using PartialLoad = LateReads;
+TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
+  constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // 1 MiB
+  ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
+  config.pools[0].staging_blocks = trusted + 100;
+  make(config, 3 * trusted);
+  const std::vector<BlockKey> keys = keys_from(1, trusted + 50);
+  const std::vector<BlockKey> others = keys_of({2'000'000, 2'000'001});
+  run(9, others);
+  run(1, keys);
+  run(2, keys_from(1'000'000, trusted + 100));
+  ASSERT_GT(cache->match(keys).found[Source::storage], trusted);
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  EXPECT_EQ(stats(3).found[Source::storage], trusted);
+  // No more is requested from storage before those reads have ended.
+  ASSERT_EQ(cache->match(others).found[Source::storage], 2U);
+  ASSERT_TRUE(acquire(4, others).has_value());
+  EXPECT_EQ(stats(4).found[Source::storage], 0U);
+}
 
-TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not) {
-  make(4, 8, InclusionPolicy::exclusive);
+TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
+  make(with_prefill(with_storage(sizes(8), WritePolicy::write_through)));
   run(1, keys_of({1, 2, 3}));
-  run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3})).found[Source::host], 3U);
-  acquire(3, keys_of({1, 2, 3}));
-  ASSERT_EQ(swap_ins.size(), 1U);
-  TransferEvent event;
-  event.id = swap_ins.front().id;
-  event.direction = Direction::swap_in;
-  event.outcomes = {BlockOutcome::failed, BlockOutcome::done, BlockOutcome::done};
-  swap_ins.clear();
-  manager->on_transfer(std::move(event));
-  manager->check_invariants();
-  const MatchResult left = manager->requests().match(keys_of({1, 2, 3}));
-  EXPECT_EQ(left.found[Source::device], 0U);
-  EXPECT_EQ(left.found[Source::host], 3U);
-  manager->settle_and_reclaim();
-  carry_out();
-  bring_up();
-  commit_and_release(3, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
+  clock.advance(15ms);  // five per block: half of the time to compute it
+  settle();
+  release(4);
+  run(5, keys_of({21, 22, 23, 24, 25, 26, 27, 28}));
+  ASSERT_EQ(cache->match(keys_of({5, 6})).found[Source::storage], 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
+  ASSERT_TRUE(acquire(6, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(6).found[Source::storage], 3U);
+  ASSERT_TRUE(acquire(7, keys_of({5, 6})).has_value());
+  EXPECT_EQ(stats(7).found[Source::storage], 0U);
+}
+
+TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {
+  ManagerConfig config = sizes(4);
+  config.unit_prefill_seconds = -1;
+  EXPECT_THROW(validate(config), std::invalid_argument);
 }
 
 }  // namespace

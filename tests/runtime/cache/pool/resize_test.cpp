@@ -39,8 +39,7 @@ TEST_F(Resize, new_device_slots_are_loaded_into) {
   ASSERT_TRUE(resize(Tier::device, 8).has_value());
   ASSERT_TRUE(acquire(3, keys_of({7, 8})).has_value());
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).found[Source::host], 2U);
   EXPECT_GE(table(4)[0].value(), 4U);
 }
@@ -121,8 +120,7 @@ TEST_F(Resize, less_than_is_held_pinned_and_promised_is_refused) {
   EXPECT_EQ(resize(Tier::device, 4).error(), Errc::no_room);
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
-  settle();
-  EXPECT_TRUE(ready(4));
+  EXPECT_TRUE(ready_when_settled(4));
   EXPECT_EQ(found(keys_of({1, 2})).found[Source::device], 2U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
@@ -185,8 +183,7 @@ TEST_F(Resize, nor_is_a_slot_that_retires_as_soon_as_its_copy_has_gone_down) {
   EXPECT_EQ(cache->manager().usage(Tier::device).evictable, 3U);
   EXPECT_EQ(acquire(4, keys_of({8, 9, 10, 11})).error(), Errc::no_room);
   ASSERT_TRUE(acquire(4, keys_of({8, 9, 10})).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   for (const SlotId slot : table(4)) EXPECT_LT(slot.value(), 4U);
 }
 

@@ -1,6 +1,6 @@
 // Write-back jobs to a store that several machines share, and the events of its copies.
 
-#include "tests/runtime/shared_writes_fixture.hpp"
+#include "tests/runtime/shared_fixture.hpp"
 
 #include <chrono>
 #include <set>
@@ -157,8 +157,7 @@ TEST_F(SharedJobs, end_when_ancestors_are_there_too) {
   poll();
   EXPECT_EQ(of(id, stored), 2U);
   EXPECT_EQ(progress(id).state, WriteBackState::running);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_EQ(of(id, stored), 2U);
 }
@@ -212,8 +211,7 @@ TEST_F(SharedJobs, fail_while_the_store_cannot_be_used) {
   store_of_others.usable_now = false;
   poll();
   EXPECT_EQ(of(waiting, failed), 0U) << "it has been asked for";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(under_way, stored) + of(under_way, failed), 40U);
   EXPECT_GT(of(under_way, failed), 0U);
   const WriteBackId later = start(to_shared(Scope::all));
@@ -254,8 +252,7 @@ TEST_F(SharedJobs, that_are_paused_while_they_write_begin_no_more_writes) {
   const WriteBackId id = start_writes(keys);
   ASSERT_EQ(store_of_others.writes.size(), 2U);
   ASSERT_TRUE(cache->pause_write_back(id).has_value());
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(id, stored), 2U);
   EXPECT_EQ(progress(id).under_way, 4U);
   ASSERT_TRUE(cache->resume_write_back(id).has_value());
@@ -288,8 +285,7 @@ TEST_P(EndedSharedJobs, give_up_what_is_not_there_when_they_are_late_or_cancelle
   EXPECT_EQ(of(id, stored), 1U);
   EXPECT_EQ(of(id, cancelled), 5U);
   EXPECT_EQ(cache->take_write_back_results(id).value().size(), 6U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(id, stored), 1U) << "it has ended";
   EXPECT_FALSE(cache->has_pending_work());
   cache->manager().check_invariants();
@@ -304,8 +300,7 @@ TEST_F(SharedJobs, of_cleared_blocks_end) {
   store_of_others.answers = false;
   const WriteBackId id = start(prefix(keys));
   cache->clear({});
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(of(id, dropped_gone), 4U);
   EXPECT_EQ(progress(id).state, WriteBackState::done);
 }
@@ -358,8 +353,7 @@ TEST_F(SharedJobs, and_policies_tell_watchers_of_copies_that_expire) {
   settle();
   ASSERT_EQ(store_of_others.writes.size(), 2U);
   cache->clear({});
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   const std::vector<KvEvent> after = events_of_shared();
   ASSERT_EQ(after.size(), 1U);
   EXPECT_EQ(after[0].kind, KvEvent::Kind::cleared);

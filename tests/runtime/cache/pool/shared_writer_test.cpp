@@ -1,11 +1,10 @@
 // Tests of the writes to a store that several machines share.
 
 #include "runtime/cache/pool/shared_writer.hpp"
+#include "tests/runtime/shared_fixture.hpp"
 #include "tests/runtime/shared_groups_fixture.hpp"
-#include "tests/runtime/shared_writes_fixture.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 
 namespace terrace::test {
@@ -59,8 +58,7 @@ TEST_F(SharedWrites, of_a_host_copy_that_is_evicted_meanwhile_keep_its_bytes) {
   serve_here(3, keys_from(21, 8));  // the host evicts them
   EXPECT_EQ(cache->match(keys).total(), 0U);
   cache->manager().check_invariants();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
 }
 
@@ -82,8 +80,7 @@ TEST_F(SharedWrites, share_a_host_copy_with_writes_to_storage) {
   settle();  // storage has ended, the shared store has not
   EXPECT_EQ(resident(Tier::storage), 4U);
   cache->manager().check_invariants();
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
   EXPECT_EQ(cache->manager().host_ledger().held, 0U);
 }
@@ -150,8 +147,7 @@ TEST_F(SharedWrites, take_half_of_staging_at_most) {
   settle();
   EXPECT_EQ(store_of_others.writes.size(), 3U);
   EXPECT_EQ(cache->manager().host_ledger().held, 3U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(store_of_others.written.size(), 10U);
   EXPECT_EQ(store_of_others.writes_max, 3U);
 }
@@ -212,8 +208,7 @@ TEST_F(SharedWrites, what_was_wished_is_what_was_done_what_was_not_and_what_wait
   ASSERT_GT(store_of_others.writes.size(), 0U);
   EXPECT_EQ(waiting(), 20U) << "those that are being written count";
   store_of_others.write_error = Errc::io_failed;
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(waiting(), 0U);
   EXPECT_EQ(totals().wished, totals().written + totals().drop_failed);
   cache->manager().check_invariants();
@@ -285,8 +280,7 @@ TEST_F(SharedWrites, of_cleared_blocks_are_not_begun) {
   poll();  // they are being copied to staging
   cache->clear({});
   device->stuck(Direction::swap_out, false);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(store_of_others.written.empty());
   EXPECT_EQ(totals().drop_off, 3U);
   EXPECT_FALSE(cache->has_pending_work());
@@ -308,8 +302,7 @@ TEST_F(SharedWrites, of_cleared_blocks_are_not_begun_though_their_wish_had_to_en
   cache->clear({});
   ASSERT_TRUE(cache->resume_shared(SharedStore::Fingerprint{}).has_value());
   device->stuck(Direction::swap_out, false);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(store_of_others.written.empty()) << "they are for the weights of before";
 }
 
@@ -325,17 +318,15 @@ TEST_F(SharedWrites, that_stand_still_delay_no_request) {
     wanted.farthest_source = Source::storage;
     leases[id] = cache->acquire(wanted).value();
     store_of_others.answer_probes();  // but not the writes
-    settle();
-    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(ready_when_settled(id));
     use(id, keys);
     settle();
   }
   EXPECT_GT(store_of_others.writes.size(), 0U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
 }
 
-// ---- How a model with several KV cache groups writes to a store that several machines share: by policy, and by write-back jobs.
+// ---- how a model with several KV cache groups writes to a store that several machines share: by policy, and by write-back jobs
 
 class SharedGroupsWrites : public SharedGroupsByHand {
  protected:
@@ -353,7 +344,7 @@ class SharedGroupsWrites : public SharedGroupsByHand {
 
 TEST_F(SharedGroupsWrites, bring_what_is_committed_in_every_pool_under_the_name_of_its_group) {
   make_model(WritePolicy::write_through);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   for (std::uint32_t block = 0; block < 5; ++block) EXPECT_TRUE(is_written(0, keys, block));
   for (std::uint32_t block = 0; block < 10; ++block) EXPECT_TRUE(is_written(1, keys, block));
@@ -369,14 +360,13 @@ TEST_F(SharedGroupsWrites, pass_over_blocks_of_a_window_that_have_no_copy_any_mo
   make_model(WritePolicy::write_through, 12, 0);
   store_of_others.usable_now = false;
   poll();
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   EXPECT_EQ(totals().wishes, 2U);
   // Others take the slots of the first blocks of the window.
-  const auto others = prompt_of(100, 4);
+  const auto others = keys_from(100, 4);
   ASSERT_TRUE(acquire(2, others).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   release(2);
   settle();
   std::uint32_t left = 0;
@@ -397,7 +387,7 @@ TEST_F(SharedGroupsWrites, of_all_pools_together_keep_to_the_bytes_that_may_be_w
   ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
   config.shared.writing_bytes_max = Bytes{3 * block_bytes};  // one block of each pool
   make_groups(std::move(config), store_of_others, WritePolicy::write_through);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   EXPECT_EQ(totals().written, 15U);
   EXPECT_LE(store_of_others.writes_max, 3U) << "3 small blocks, or one of each size";
@@ -408,7 +398,7 @@ TEST_F(SharedGroupsWrites, of_all_pools_together_keep_to_the_bytes_of_a_day) {
   ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
   config.shared.daily_write_bytes = Bytes{9 * block_bytes};
   make_groups(std::move(config), store_of_others, WritePolicy::write_through);
-  (void)serve(1, prompt_of(1, 10));
+  (void)serve(1, keys_from(1, 10));
   std::uint64_t bytes = 0;
   for (const auto& [key, block] : store_of_others.blocks) bytes += block.size();
   EXPECT_LE(bytes, 9 * block_bytes);
@@ -418,7 +408,7 @@ TEST_F(SharedGroupsWrites, of_all_pools_together_keep_to_the_bytes_of_a_day) {
 
 TEST_F(SharedGroupsWrites, by_a_job_give_each_block_of_each_group_a_result) {
   make_model(WritePolicy::none);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   store_of_others.put({key_of(1, keys, 9)}, block_bytes_of(PoolId{1}));
   const WriteBackId id =
@@ -435,7 +425,7 @@ TEST_F(SharedGroupsWrites, by_a_job_give_each_block_of_each_group_a_result) {
 
 TEST_F(SharedGroupsWrites, by_a_job_over_the_tree_bring_all_there_is) {
   make_model(WritePolicy::none);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   const WriteBackId id =
       cache->start_write_back({.target = WriteBackOrder::Target::shared, .scope = WriteBackOrder::Scope::all}).value();
@@ -447,7 +437,7 @@ TEST_F(SharedGroupsWrites, by_a_job_over_the_tree_bring_all_there_is) {
 
 TEST_F(SharedGroupsWrites, by_a_job_end_with_their_budget_and_when_they_are_cancelled) {
   make_model(WritePolicy::none);
-  const auto keys = prompt_of(1, 10);
+  const auto keys = keys_from(1, 10);
   (void)serve(1, keys);
   WriteBackOrder order;
   order.target = WriteBackOrder::Target::shared;

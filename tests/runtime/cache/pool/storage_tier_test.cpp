@@ -5,7 +5,6 @@
 #include "runtime/engine/cache_parts.hpp"
 #include "tests/runtime/fixture.hpp"
 
-#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -106,8 +105,7 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   EXPECT_EQ(cache->match(keys_of({1, 2}), static_cast<Source>(200)).found[Source::storage], 2U);
   const auto keys = keys_of({1, 2});
   acquire_with(4, keys, [](AcquireRequest& wanted) { wanted.farthest_source = Source::host; });
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).miss, 2U);
   EXPECT_EQ(cache->moved().storage_reads.blocks, 0U);
   ASSERT_TRUE(commit(4, keys).has_value());
@@ -122,8 +120,7 @@ TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there
   const auto keys = keys_of({1, 2});
   acquire_with(4, keys, [](AcquireRequest& wanted) { wanted.farthest_source = Source::host; });
   EXPECT_EQ(stats(4).miss, 2U);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(commit(4, keys)->size(), 2U);  // the blocks that it computed are cached by now
 }
@@ -138,8 +135,7 @@ TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
   EXPECT_FALSE(ready(4));
   EXPECT_EQ(stats(4).joined, 2U);
   EXPECT_EQ(stats(4).found[Source::storage], 2U);
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(cache->moved().storage_reads.blocks, 2U);
   EXPECT_EQ(table(3)[0], table(4)[0]);
@@ -213,8 +209,7 @@ TEST_F(StorageTier, a_storage_hit_comes_back_byte_for_byte) {
   run(3, keys_of({7, 8}));
   ASSERT_EQ(cache->match(keys).found[Source::storage], 2U);
   ASSERT_TRUE(acquire(4, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   EXPECT_EQ(stats(4).found[Source::storage], 2U);
   const auto loaded = table(4);
   std::vector<std::byte> first(2);
@@ -235,8 +230,7 @@ TEST_F(StorageTier, a_block_that_does_not_verify_is_a_miss_and_so_is_what_follow
   ASSERT_EQ(cache->match(keys).found[Source::storage], 3U);
   store->raw(keys[1])[7] ^= std::byte{1};
   ASSERT_TRUE(acquire(3, keys).has_value());
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::storage], 1U);
   EXPECT_EQ(stats(3).miss, 2U);
   EXPECT_EQ(store->stat().corrupt, 1U);
@@ -332,7 +326,7 @@ TEST_F(StorageTier, a_refused_extend_drops_nothing) {
   EXPECT_EQ(table(2).size(), 4U);
 }
 
-// ---- Blocks on their way to storage: no request waits for them, and blocks that are not stored are counted.
+// ---- blocks on their way to storage: no request waits for them, and blocks that are not stored are counted
 
 class StorageWriterRoom : public CacheFixture {
  protected:
@@ -402,8 +396,7 @@ TEST_F(StorageWriterRoom, what_finds_no_staging_is_dropped_and_counted) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   ASSERT_TRUE(acquire(3, keys_of({7, 8})).has_value());
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   // The second block needs the first one to be stored too, and there was only one staging slot. The first block found it.
   EXPECT_EQ(totals().store_no_room, 1U);
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
@@ -424,9 +417,7 @@ TEST_F(StorageWriterRoom, without_a_host_what_finds_no_staging_is_dropped_and_co
 TEST_F(StorageWriterRoom, more_wishes_than_the_bound_are_refused_and_counted) {
   constexpr std::uint32_t extra = 100;
   make_with_staging(with_storage(sizes(StorageWriter::wishes_max + extra), WritePolicy::write_through), 1);
-  std::vector<std::uint32_t> names(StorageWriter::wishes_max + extra);
-  std::iota(names.begin(), names.end(), 1U);
-  compute(1, keys_of(names));
+  compute(1, keys_from(1, StorageWriter::wishes_max + extra));
   EXPECT_EQ(totals().store_skipped, extra);
 }
 

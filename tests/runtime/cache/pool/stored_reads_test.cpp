@@ -1,28 +1,31 @@
 // Reads of stored blocks into the host arena. The test acts as their reader and as the store.
 
 #include "runtime/cache/pool/stored_reads.hpp"
-
+#include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::seconds;
-using test::keys_of;
 using Kind = StoredReads::Result::Kind;
 using Overtaken = StoredReads::Overtaken;
 using Reader = StoredReads::Reader;
 using ReadId = StoredReads::ReadId;
+using namespace std::chrono_literals;
 
 ManagerConfig sizes_of(std::uint32_t host_blocks, std::uint32_t staging_blocks) {
   ManagerConfig config;
@@ -327,5 +330,251 @@ TEST_F(StoredReadsTest, name_each_reader_once_whose_deadline_has_passed) {
   EXPECT_TRUE(late.empty());
 }
 
+// ---- reads of storage that are late, or that fail when nothing waits for them any more. There is only the manager; the test
+// acts as link and disk.
+
+class LateReads : public testing::Test {
+ protected:
+  static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
+    ManagerConfig made = with_storage(sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
+    made.pools[0].staging_blocks = 8;
+    made.unit_prefill_seconds = 0.010;
+    return made;
+  }
+  void make(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
+    manager = std::make_unique<CacheManager>(config(device_blocks, host_blocks, inclusion));
+    manager->note_time(now);
+  }
+  /// Carries out all orders, except that reads are kept in `reads` and copies up to the device in `swap_ins`.
+  void carry_out() {
+    for (bool any = true; any;) {
+      Actions& actions = manager->actions();
+      const auto transfers = std::exchange(actions.transfers, {});
+      const auto writes = std::exchange(actions.writes, {});
+      reads.insert(reads.end(), actions.reads.begin(), actions.reads.end());
+      const auto flushes = std::exchange(actions.flushes, {});
+      actions.clear();
+      any = !writes.empty() || !flushes.empty();
+      for (const Transfer& transfer : transfers) {
+        if (transfer.direction == Direction::swap_in) {
+          swap_ins.push_back(transfer);
+        } else {
+          for (const SlotRun& run : transfer.runs) {
+            for (std::uint32_t i = 0; i < run.count; ++i) staged.emplace_back(run.destination.value() + i);
+          }
+          arrive(transfer);
+          any = true;
+        }
+      }
+      for (const WriteOrder& order : writes) {
+        manager->on_store({StoreEvent::Kind::written, order.token, order.block.key, {}, {}});
+      }
+      for (const std::uint64_t round : flushes) manager->on_store({StoreEvent::Kind::flushed, round, {}, {}, {}});
+      manager->settle_and_reclaim();
+    }
+  }
+  void arrive(const Transfer& transfer) {
+    TransferEvent event;
+    event.id = transfer.id;
+    event.direction = transfer.direction;
+    event.outcomes.assign(block_count(transfer.runs), BlockOutcome::done);
+    manager->on_transfer(std::move(event));
+  }
+  void bring_up() {
+    for (const Transfer& transfer : std::exchange(swap_ins, {})) arrive(transfer);
+    manager->settle_and_reclaim();
+    carry_out();
+  }
+  void end_reads(ErrorCode error) {
+    for (const ReadOrder& read : std::exchange(reads, {})) {
+      manager->on_store({StoreEvent::Kind::read, read.token, read.key, error, {}});
+      manager->check_invariants();
+    }
+    manager->settle_and_reclaim();
+    carry_out();
+  }
+  void pass(Duration time) {
+    now += time;
+    manager->on_time(now);
+    manager->settle_and_reclaim();
+    carry_out();
+  }
+  void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(manager->acquire(request_for(id, keys)).has_value());
+    carry_out();
+  }
+  void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_EQ(manager->requests().state(RequestId{id}), RequestState::ready);
+    ASSERT_TRUE(manager->requests().commit(RequestId{id}, keys, Fence{}).has_value());
+    manager->settle();
+    carry_out();
+    ASSERT_TRUE(manager->requests().release(RequestId{id}, Fence{}).has_value());
+    manager->settle();
+    carry_out();
+  }
+  void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    acquire(id, keys);
+    commit_and_release(id, keys);
+  }
+
+  TimePoint now = TimePoint{} + 1h;
+  std::unique_ptr<CacheManager> manager;
+  std::vector<ReadOrder> reads;
+  std::vector<Transfer> swap_ins;
+  std::vector<SlotId> staged;  ///< slots of host memory that received swap-outs
+};
+
+TEST_F(LateReads, are_due_after_twice_the_time_that_computing_what_storage_has_takes) {
+  make(3, 0);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({9}));  // takes the slot of the third block
+  acquire(3, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 1U);
+  EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms) << "the two blocks on the device are not computed in any case";
+  end_reads({});
+  bring_up();
+  commit_and_release(3, keys_of({1, 2, 3}));
+}
+
+TEST_F(LateReads, that_several_requests_wait_for_are_due_when_the_most_patient_of_them_says) {
+  make(8, 0);
+  run(1, keys_of({1, 2, 3, 4}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  acquire(3, keys_of({1}));
+  ASSERT_EQ(reads.size(), 1U);
+  ASSERT_EQ(manager->next_deadline(), now + 20ms + 2 * 10ms);
+  acquire(4, keys_of({1, 2, 3, 4}));
+  ASSERT_EQ(reads.size(), 4U);
+  EXPECT_EQ(manager->next_deadline(), now + 20ms + 2 * 40ms);
+  pass(50ms);
+  EXPECT_EQ(manager->stats().loads_late, 0U);
+  end_reads({});
+  bring_up();
+  EXPECT_EQ(manager->requests().request_stats(RequestId{4})->found[Source::storage], 4U);
+  commit_and_release(4, keys_of({1, 2, 3, 4}));
+  commit_and_release(3, keys_of({1}));
+}
+
+TEST_F(LateReads, are_not_put_off_by_one_request_after_the_other) {
+  make(8, 0);
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  acquire(3, keys_of({1, 2}));
+  const TimePoint due = now + 20ms + 2 * 20ms;
+  for (std::uint64_t id = 4; id < 7; ++id) {
+    pass(15ms);
+    acquire(id, keys_of({1, 2}));
+    ASSERT_EQ(manager->requests().request_stats(RequestId{id})->joined, 2U);
+    EXPECT_EQ(manager->next_deadline(), due) << "each allows as much time as the first one";
+  }
+  pass(15ms);
+  EXPECT_EQ(manager->stats().loads_late, 2U);
+  for (std::uint64_t id = 3; id < 7; ++id) commit_and_release(id, keys_of({1, 2}));
+  end_reads({});
+}
+
+TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
+  make(4, 4);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  acquire(4, keys_of({1, 2, 3, 4}));
+  ASSERT_EQ(reads.size(), 3U);
+  pass(1s);
+  EXPECT_EQ(manager->stats().loads_late, 3U);
+  commit_and_release(4, keys_of({1, 2, 3, 4}));
+  // The fourth block goes to the host, where the three before it seem to be.
+  run(5, keys_of({21, 22, 23, 24}));
+  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3, 4})).found[Source::device], 0U);
+  end_reads(make_error_code(Errc::io_failed));
+  manager->check_invariants();
+  const MatchResult left = manager->requests().match(keys_of({1, 2, 3, 4}));
+  EXPECT_EQ(left.found[Source::host], 0U);
+  EXPECT_EQ(left.found[Source::storage], 4U);
+}
+
+TEST_F(LateReads, keep_the_slots_that_storage_reads_into_until_they_end) {
+  make(4, 0);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  acquire(3, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 3U);
+  pass(1s);
+  commit_and_release(3, keys_of({1, 2, 3}));
+  staged.clear();
+  for (std::uint32_t id = 4; id < 8; ++id) run(id, keys_of({10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3}));
+  ASSERT_FALSE(staged.empty());
+  for (const ReadOrder& read : reads) EXPECT_FALSE(std::ranges::count(staged, read.into)) << read.into.value();
+  end_reads({});
+  for (std::uint32_t id = 8; id < 12; ++id) run(id, keys_of({10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3}));
+  EXPECT_EQ(manager->host_ledger().held, 0U);
+}
+
+TEST_F(LateReads, of_a_released_request_leave_their_blocks_in_the_host) {
+  make(4, 4);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  acquire(4, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 3U);
+  ASSERT_TRUE(manager->requests().release(RequestId{4}, Fence{}).has_value());
+  manager->settle();
+  EXPECT_EQ(manager->device_ledger().filling, 0U);
+  manager->check_invariants();
+  carry_out();
+  end_reads({});
+  EXPECT_EQ(manager->requests().match(keys_of({1, 2, 3})).found[Source::host], 3U);
+  EXPECT_EQ(manager->stats().loads_late, 0U);
+}
+
+TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
+  make(4, 8);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  run(4, keys_of({21, 22}));  // the host evicts the third block, which is the least recently used leaf
+  MatchResult found = manager->requests().match(keys_of({1, 2, 3}));
+  ASSERT_EQ(found.found[Source::host], 2U);
+  ASSERT_EQ(found.found[Source::storage], 1U);
+  acquire(5, keys_of({1, 2}));
+  acquire(6, keys_of({1, 2, 3}));
+  ASSERT_EQ(reads.size(), 1U);
+  pass(1s);
+  EXPECT_EQ(manager->requests().state(RequestId{6}), RequestState::waiting) << "for the link, as request 5 does";
+  bring_up();
+  ASSERT_EQ(manager->requests().state(RequestId{6}), RequestState::ready);
+  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->found[Source::host], 2U);
+  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->miss, 1U);
+  commit_and_release(6, keys_of({1, 2, 3}));
+  commit_and_release(5, keys_of({1, 2}));
+  end_reads({});
+  manager->check_invariants();
+}
+
+using PartialLoad = LateReads;
+
+TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not) {
+  make(4, 8, InclusionPolicy::exclusive);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3})).found[Source::host], 3U);
+  acquire(3, keys_of({1, 2, 3}));
+  ASSERT_EQ(swap_ins.size(), 1U);
+  TransferEvent event;
+  event.id = swap_ins.front().id;
+  event.direction = Direction::swap_in;
+  event.outcomes = {BlockOutcome::failed, BlockOutcome::done, BlockOutcome::done};
+  swap_ins.clear();
+  manager->on_transfer(std::move(event));
+  manager->check_invariants();
+  const MatchResult left = manager->requests().match(keys_of({1, 2, 3}));
+  EXPECT_EQ(left.found[Source::device], 0U);
+  EXPECT_EQ(left.found[Source::host], 3U);
+  manager->settle_and_reclaim();
+  carry_out();
+  bring_up();
+  commit_and_release(3, keys_of({1, 2, 3}));
+}
+
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

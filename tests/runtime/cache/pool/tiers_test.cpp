@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -50,11 +49,8 @@ TEST_F(Tiers, a_device_slot_is_free_only_when_the_device_has_confirmed_the_copy)
   EXPECT_FALSE(ready(2));
   EXPECT_EQ(free_on_device(), 0U);
   EXPECT_EQ(resident(Tier::device), 2U);
-  settle();
-  EXPECT_TRUE(ready(2));
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].id, RequestId{2});
-  EXPECT_FALSE(events[0].error);
+  EXPECT_TRUE(ready_when_settled(2));
+  expect_only_event(events, 2);
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
 }
 
@@ -82,8 +78,7 @@ TEST_F(Tiers, a_host_hit_is_loaded_before_the_request_is_ready) {
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   EXPECT_FALSE(ready(3));
-  settle();
-  EXPECT_TRUE(ready(3));
+  EXPECT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, 2U);
 }
@@ -165,8 +160,7 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   EXPECT_TRUE(ready(4));
   EXPECT_EQ(stats(4).found[Source::device], 2U);
   EXPECT_EQ(cache->manager().stats().evictions_cancelled, 2U);
-  settle();
-  EXPECT_TRUE(ready(3));  // planned again: {5, 6} was evicted instead
+  EXPECT_TRUE(ready_when_settled(3));  // planned again: {5, 6} was evicted instead
   EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
   EXPECT_EQ(cache->match(keys_of({5, 6})).found[Source::host], 2U);
 }
@@ -176,8 +170,7 @@ TEST_F(Tiers, an_eviction_is_not_cancelled_if_that_would_break_a_promise) {
   run(1, keys_of({1, 2}));
   ASSERT_TRUE(acquire(2, keys_of({8, 9})).has_value());
   EXPECT_EQ(acquire(3, keys_of({1, 2})).error(), Errc::no_room);
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
 }
 
 TEST_F(Tiers, requests_for_a_block_on_its_way_up_share_one_copy) {
@@ -196,8 +189,7 @@ TEST_F(Tiers, requests_for_a_block_on_its_way_up_share_one_copy) {
     if (ready(5)) break;
   }
   ASSERT_TRUE(acquire(6, keys_of({1, 2, 9})).has_value());
-  settle();
-  EXPECT_TRUE(ready(5));
+  EXPECT_TRUE(ready_when_settled(5));
   EXPECT_TRUE(ready(6));
   EXPECT_EQ(stats(6).found[Source::host] + stats(6).found[Source::device], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, in + 2);
@@ -219,8 +211,7 @@ TEST_F(Tiers, extend_drops_a_copy_that_a_lower_tier_has_before_one_that_it_has_n
   run(2, keys_of({5, 6, 7, 8}));  // swaps {1} out
   run(3, keys_of({1}));           // and loads it: it is clean, and the most recently used
   ASSERT_TRUE(acquire(4, keys_of({3})).has_value());
-  settle();
-  ASSERT_TRUE(ready(4));
+  ASSERT_TRUE(ready_when_settled(4));
   const std::uint64_t lost = cache->manager().stats().dropped_lost;
   ASSERT_TRUE(cache->extend(leases.at(4), 1).has_value());
   EXPECT_EQ(cache->match(keys_of({1})).found[Source::host], 1U);
@@ -244,8 +235,7 @@ TEST_F(Tiers, a_failed_swap_in_is_planned_again) {
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   device->fail_next(Direction::swap_in);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(cache->manager().stats().replans, 1U);
   EXPECT_EQ(stats(3).found[Source::host], 2U);  // the host copies were still valid
 }
@@ -256,8 +246,7 @@ TEST_F(Tiers, a_block_whose_load_fails_for_good_is_a_miss) {
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   for (int i = 0; i < 3; ++i) device->fail_next(Direction::swap_in);
-  settle();
-  ASSERT_TRUE(ready(3));
+  ASSERT_TRUE(ready_when_settled(3));
   EXPECT_EQ(stats(3).found[Source::host], 0U);
   EXPECT_EQ(stats(3).miss, 2U);
 }
@@ -340,7 +329,7 @@ TEST_F(Tiers, transfers_wait_for_the_compute_that_writes_their_source) {
   EXPECT_EQ(arena->block(host.slot())[0], std::byte{0x5A});
 }
 
-// ---- Runs of blocks that leave the device together, and the runs of host copies that make room for them.
+// ---- runs of blocks that leave the device together, and the runs of host copies that make room for them
 
 /// An LRU policy that counts how often it is asked for a victim.
 class CountedPolicy final : public EvictionPolicy {
@@ -366,30 +355,23 @@ class CountedPolicy final : public EvictionPolicy {
   std::uint64_t& asked_;
 };
 
-class SwapOutRuns : public CacheFixture {
- protected:
-  static std::vector<BlockKey> long_prompt(std::uint32_t first_name, std::uint32_t blocks) {
-    std::vector<std::uint32_t> names(blocks);
-    std::iota(names.begin(), names.end(), first_name);
-    return keys_of(names);
-  }
-};
+class SwapOutRuns : public CacheFixture {};
 
 TEST_F(SwapOutRuns, the_host_chooses_victims_for_a_run_and_not_for_each_of_its_blocks) {
   std::uint64_t asked = 0;
   ManagerConfig config = sizes(100, 150);
   config.policy = [&](std::uint32_t capacity) { return std::make_unique<CountedPolicy>(capacity, asked); };
   make(config);
-  for (std::uint64_t id = 1; id <= 3; ++id) run(id, long_prompt(1000 * static_cast<std::uint32_t>(id), 100));
+  for (std::uint64_t id = 1; id <= 3; ++id) run(id, keys_from(1000 * static_cast<std::uint32_t>(id), 100));
   EXPECT_EQ(totals().evicted_host, 50U);
   asked = 0;
-  run(4, long_prompt(4000, 100));
+  run(4, keys_from(4000, 100));
   EXPECT_EQ(totals().evicted_host, 150U);
   EXPECT_LT(asked, 50U);
   // The begin of the second prompt is left: a prefix goes from its end.
-  EXPECT_EQ(cache->match(long_prompt(1000, 100)).total(), 0U);
-  EXPECT_EQ(cache->match(long_prompt(2000, 100)).found[Source::host], 50U);
-  EXPECT_EQ(cache->match(long_prompt(3000, 100)).found[Source::host], 100U);
+  EXPECT_EQ(cache->match(keys_from(1000, 100)).total(), 0U);
+  EXPECT_EQ(cache->match(keys_from(2000, 100)).found[Source::host], 50U);
+  EXPECT_EQ(cache->match(keys_from(3000, 100)).found[Source::host], 100U);
 }
 
 TEST_F(SwapOutRuns, blocks_that_leave_together_go_where_they_would_go_one_by_one) {

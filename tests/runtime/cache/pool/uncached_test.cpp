@@ -1,11 +1,12 @@
-// A decode instance: what it computes is written to storage, or to a store that several machines share, and not cached.
+// A decode instance: what it computes is written to storage and not cached.
 
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/keys.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
-#include "tests/runtime/shared_writes_fixture.hpp"
+#include "tests/runtime/shared_fixture.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class Uncached : public test::CacheFixture {
+class Uncached : public CacheFixture {
  protected:
   void make_decoder(WritePolicy policy = WritePolicy::write_through, std::uint32_t device_blocks = 8) {
     ManagerConfig config = with_storage(sizes(device_blocks, 4), policy);
@@ -157,8 +158,7 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
   prefill.store_uncached = false;
   cache = std::make_unique<Cache>(prefill, CacheParts{*transfers, {{arena.get(), store.get()}}, clock});
   ASSERT_TRUE(acquire(2, keys_of_tokens()).has_value());
-  settle();
-  ASSERT_TRUE(ready(2));
+  ASSERT_TRUE(ready_when_settled(2));
   EXPECT_EQ(stats(2).found[Source::storage], 3U);
   std::vector<std::byte> first(3);
   device->launch([&first, slots = table(2)](BlockAccess& access) {
@@ -176,12 +176,7 @@ TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
     config.caching = false;
     config.store_uncached = true;
     change(config);
-    try {
-      validate(config);
-    } catch (const std::invalid_argument& error) {
-      return std::string{error.what()};
-    }
-    return std::string{};
+    return refusal_of<std::invalid_argument>([&] { validate(config); });
   };
   EXPECT_EQ(refused([](ManagerConfig&) {}), "");
   EXPECT_NE(refused([](ManagerConfig& config) { config.caching = true; }).find("caching must be off"), std::string::npos);
@@ -195,7 +190,7 @@ TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
             std::string::npos);
 }
 
-// ---- A decode instance with a store that several machines share: what it computes is written there and not cached.
+// ---- a decode instance with a store that several machines share: what it computes is written there and not cached
 
 class UncachedShared : public SharedWrites {
  protected:
@@ -250,8 +245,7 @@ TEST_F(UncachedShared, blocks_keep_their_slots_until_their_bytes_are_staged_and_
   EXPECT_EQ(store_of_others.writes.size(), 3U);
   EXPECT_TRUE(store_of_others.written.empty());
   EXPECT_EQ(free_on_device(), 8U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
 }
 
@@ -274,8 +268,7 @@ TEST_F(UncachedShared, blocks_go_to_storage_and_to_the_store_of_all) {
   settle();
   EXPECT_EQ(store->stat().blocks, 3U);
   EXPECT_EQ(free_on_device(), 5U) << "the shared store has not got them";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(keys));
   EXPECT_EQ(free_on_device(), 8U);
   EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
@@ -296,8 +289,7 @@ TEST_F(UncachedShared, blocks_that_grow_one_by_one_and_those_of_several_requests
   release(1);
   settle();
   EXPECT_EQ(resident(Tier::device), 6U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(is_written(long_keys));
   EXPECT_TRUE(is_written(other_keys));
   EXPECT_EQ(free_on_device(), 16U);
@@ -311,8 +303,7 @@ TEST_F(UncachedShared, blocks_that_wait_for_their_turn_delay_no_request) {
     settle();
   }
   EXPECT_GT(totals().drop_gone + store_of_others.probes.size(), 0U);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   wait(5s);
   EXPECT_EQ(free_on_device(), 8U);
 }
@@ -339,8 +330,7 @@ TEST_F(UncachedShared, blocks_do_not_wait_for_a_store_that_cannot_be_used) {
   store_of_others.usable_now = false;
   poll();
   EXPECT_EQ(free_on_device(), 4U) << "only those are left whose probe is under way";
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_EQ(free_on_device(), 8U);
   EXPECT_TRUE(store_of_others.written.empty());
 }
@@ -368,8 +358,7 @@ TEST_F(UncachedShared, blocks_of_before_a_clear_are_not_written_after_it) {
   cache->clear(options);
   use(2, keys_from(11, 2));  // it was acquired before
   device->stuck(Direction::swap_out, false);
-  store_of_others.answers = true;
-  settle();
+  let_others_answer();
   EXPECT_TRUE(store_of_others.written.empty());
   EXPECT_EQ(free_on_device(), 8U);
   decode(3, keys);

@@ -1,20 +1,16 @@
-// Slots that are freed before a request needs them, and how many that are.
+// Slots that are freed before a request needs them.
 
-#include "base/random.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
-#include "runtime/cache/pool/watermark_reclaimer.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/engine/cache_parts.hpp"
+#include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -55,10 +51,7 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   config.device_watermarks = {0.5, 0.5};
   CacheManager manager{config};
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
-  wanted.keys = keys;
-  wanted.units = 3;
+  AcquireRequest wanted = request_for(1, keys);
   ASSERT_TRUE(manager.acquire(wanted).has_value());
   ASSERT_TRUE(manager.requests().commit(wanted.id, keys, Fence{}).has_value());
   manager.settle();
@@ -89,10 +82,8 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
 TEST_F(WatermarksTest, evict_in_portions_so_that_no_poll_is_long) {
   constexpr std::uint32_t blocks = 1000;
   make(with_marks(sizes(blocks, blocks), {0.5, 0.5}));
-  std::vector<std::uint32_t> names(blocks);
-  std::iota(names.begin(), names.end(), 1U);
-  ASSERT_TRUE(acquire(1, keys_of(names)).has_value());
-  ASSERT_TRUE(commit(1, keys_of(names)).has_value());
+  ASSERT_TRUE(acquire(1, keys_from(1, blocks)).has_value());
+  ASSERT_TRUE(commit(1, keys_from(1, blocks)).has_value());
   release(1);
   std::uint64_t before = 0;
   for (int polls = 0; cache->next_deadline() <= clock.now(); ++polls) {
@@ -140,8 +131,7 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
   ASSERT_EQ(requested.raised.size(), 1U);  // the other swap-outs for the watermark are not raised
   EXPECT_EQ(requested.raised[0].second, Urgency::request);
-  settle();
-  EXPECT_TRUE(ready(2));
+  EXPECT_TRUE(ready_when_settled(2));
   // The limit applies to transfers that no request waits for.
   CacheSettings settings = cache->settings();
   settings.lane_rates[static_cast<std::size_t>(Urgency::store)] = per_second(MiB);
@@ -206,13 +196,8 @@ TEST_F(WatermarksTest, follow_the_size_of_the_pool) {
   EXPECT_EQ(free_on_device(), 2U);
 }
 
-std::string refusal_of(const ManagerConfig& config) {
-  try {
-    const CacheManager manager{config};
-    return "";
-  } catch (const std::invalid_argument& e) {
-    return e.what();
-  }
+std::string why_no_manager(const ManagerConfig& config) {
+  return refusal_of<std::invalid_argument>([&] { const CacheManager manager{config}; });
 }
 
 TEST_F(WatermarksTest, keep_what_bursts_of_requests_need_if_a_reserve_is_allowed) {
@@ -253,80 +238,16 @@ TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
   for (const Watermarks wrong : {Watermarks{0.5, 0.25}, Watermarks{-0.1, 0.5}, Watermarks{0.5, 1},
                                  Watermarks{std::numeric_limits<double>::quiet_NaN(), 0.5}}) {
     config.device_watermarks = wrong;
-    EXPECT_NE(refusal_of(config).find("watermarks of the device: low"), std::string::npos);
+    EXPECT_NE(why_no_manager(config).find("watermarks of the device: low"), std::string::npos);
   }
   config.device_watermarks = {};
   for (const double wrong : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()}) {
     config.device_reserve_max = wrong;
-    EXPECT_NE(refusal_of(config).find("device_reserve_max is"), std::string::npos);
+    EXPECT_NE(why_no_manager(config).find("device_reserve_max is"), std::string::npos);
   }
   config.device_reserve_max = 0;
   config.host_watermarks = {0.1, 0.2};
-  EXPECT_EQ(refusal_of(config), "");
-}
-
-/// Slots that are kept free as the reserve says, and are refilled when the caller wants.
-class Slots {
- public:
-  /// Returns whether the request finds enough.
-  bool take(std::uint64_t slots) {
-    reserve.on_request(slots, free_, promised_, kept_);
-    const bool enough = free_ >= slots;
-    promised_ += enough ? 0 : slots - free_;
-    free_ -= enough ? slots : free_;
-    return enough;
-  }
-  void refill() {
-    kept_ = free_ = reserve.slots();
-    promised_ = 0;
-  }
-
-  BurstReserve reserve;
-
- private:
-  std::uint64_t kept_ = 0;
-  std::uint64_t free_ = 0;
-  std::uint64_t promised_ = 0;
-};
-
-TEST(BurstReserve, keeps_nothing_before_the_first_request) { EXPECT_EQ(BurstReserve{}.slots(), 0U); }
-
-TEST(BurstReserve, is_enough_for_199_requests_of_200_and_not_for_all) {
-  Slots slots;
-  Random random{1};
-  std::uint64_t too_few = 0;
-  constexpr std::uint64_t requests = 100'000;
-  for (std::uint64_t n = 0; n < requests; ++n) {
-    too_few += slots.take(random.between(1, 1000)) ? 0U : 1U;
-    slots.refill();
-  }
-  EXPECT_GT(too_few, requests / 400);
-  EXPECT_LT(too_few, requests / 100);
-  EXPECT_GT(slots.reserve.slots(), 900U);
-}
-
-TEST(BurstReserve, adds_up_requests_that_come_before_it_is_filled_again) {
-  Slots slots;
-  for (int burst = 0; burst < 1000; ++burst) {
-    for (int n = 0; n < 10; ++n) (void)slots.take(20);
-    slots.refill();
-  }
-  EXPECT_GE(slots.reserve.slots(), 190U);
-  EXPECT_LE(slots.reserve.slots(), 240U);
-}
-
-TEST(BurstReserve, becomes_smaller_when_requests_need_less) {
-  Slots slots;
-  for (int n = 0; n < 100; ++n) {
-    (void)slots.take(1000);
-    slots.refill();
-  }
-  EXPECT_GE(slots.reserve.slots(), 900U);
-  for (int n = 0; n < 100'000; ++n) {
-    (void)slots.take(10);
-    slots.refill();
-  }
-  EXPECT_LE(slots.reserve.slots(), 40U);
+  EXPECT_EQ(why_no_manager(config), "");
 }
 
 }  // namespace

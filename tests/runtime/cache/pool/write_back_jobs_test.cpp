@@ -40,11 +40,7 @@ class WriteBackJobsTest : public CacheFixture {
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
   /// Serves `count` prefixes of a few blocks each.
   void run_prefixes(std::uint32_t first, std::uint32_t count, std::uint32_t length = 3) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-      std::vector<std::uint32_t> names;
-      for (std::uint32_t block = 0; block < length; ++block) names.push_back((first + i) * 16 + block);
-      run(first + i, keys_of(names));
-    }
+    for (std::uint32_t i = first; i < first + count; ++i) run(i, keys_from(i * 16, length));
   }
 };
 

@@ -1,9 +1,0 @@
-#include "tests/fuzz/config_text.hpp"
-
-#include <cstddef>
-#include <cstdint>
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  terrace::test::run_config_text({reinterpret_cast<const char*>(data), size});
-  return 0;
-}
