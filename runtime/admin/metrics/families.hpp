@@ -1,13 +1,16 @@
 #pragma once
 
 #include "runtime/admin/snapshot.hpp"
+#include "runtime/admin/status.hpp"
 
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -24,6 +27,10 @@ using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
 inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// Things that have a sample each in the families about them, with the labels of these samples.
+template <class T>
+using Rows = std::vector<std::pair<Labels, const T*>>;
 
 /// Collects families. A family is made by its first sample; all its samples are added one after the other.
 class Families {
@@ -45,6 +52,31 @@ class Families {
   }
   void counters(const char* name, const char* help, const char* label, Parts parts) {
     for (const auto& [value, part] : parts) counter(name, help, part, {{label, value}});
+  }
+  /// A sample for each row. `number` is a member of a row, or a function of it.
+  template <class T, class Number>
+  void gauges(const char* name, const char* help, const Rows<T>& rows, const Number& number) {
+    for (const auto& [labels, row] : rows) gauge(name, help, std::invoke(number, *row), labels);
+  }
+  template <class T, class Number>
+  void counters(const char* name, const char* help, const Rows<T>& rows, const Number& number) {
+    for (const auto& [labels, row] : rows) counter(name, help, std::invoke(number, *row), labels);
+  }
+  /// Counts by the values of an enumeration.
+  template <class E, std::size_t n>
+  void counters_by(const char* name, const char* help, const char* label, const std::array<std::uint64_t, n>& counts) {
+    for (std::size_t each = 0; each < n; ++each) {
+      counter(name, help, counts[each], {{label, name_of(to_string(static_cast<E>(each)))}});
+    }
+  }
+  /// 1 for the state that is the present one, 0 for the others. Their label is "state".
+  template <class State>
+  void states(const char* name, const char* help, std::initializer_list<State> all, State now, Labels labels = {}) {
+    labels.push_back({"state", ""});
+    for (const State state : all) {
+      labels.back().value = name_of(to_string(state));
+      gauge(name, help, state == now ? 1 : 0, labels);
+    }
   }
   /// `total` has the members of TimeTotal except `number`.
   template <class Total>
@@ -108,10 +140,15 @@ inline void add_moved_totals(Families& all, std::span<const MovedKind> kinds) {
   }
 }
 
+inline Rows<AdminSnapshot::Pool> rows_of_pools(const AdminSnapshot& snapshot) {
+  Rows<AdminSnapshot::Pool> rows;
+  for (const AdminSnapshot::Pool& pool : snapshot.pools) rows.emplace_back(of_pool(rows.size()), &pool);
+  return rows;
+}
+
 inline void add_block_bytes(Families& all, const AdminSnapshot& snapshot) {
-  for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-    all.gauge("terrace_block_bytes", "Size of a block", count(snapshot.pools[pool].block_bytes), of_pool(pool));
-  }
+  all.gauges("terrace_block_bytes", "Size of a block", rows_of_pools(snapshot),
+             [](const AdminSnapshot::Pool& pool) { return count(pool.block_bytes); });
 }
 
 /// The counts of the storage of all pools.

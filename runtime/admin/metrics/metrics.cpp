@@ -16,10 +16,8 @@ namespace terrace::admin {
 namespace {
 
 void add_endpoint(Families& all, const Health& health, Duration age) {
-  for (const HealthState state : {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}) {
-    all.gauge("terrace_health", "1 for the state that the cache or store is in, 0 for the others", health.state == state ? 1 : 0,
-              label("state", to_string(state)));
-  }
+  all.states("terrace_health", "1 for the state that the cache or store is in, 0 for the others",
+             {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}, health.state);
   all.gauge("terrace_snapshot_age_seconds", "Time since what this page shows was published", seconds(age));
 }
 
@@ -120,10 +118,8 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
   all.gauges("terrace_under_way", "Transfers, reads of blocks and writes of blocks that have not ended", "kind",
              {{"transfer", snapshot.work.transfers}, {"read", snapshot.work.reads}, {"write", snapshot.work.writes}});
   all.gauge("terrace_transfers_paused", "1 if transfers are paused", snapshot.transfers_paused ? 1 : 0);
-  for (const CacheStatus state : {CacheStatus::normal, CacheStatus::clearing, CacheStatus::cleared}) {
-    all.gauge("terrace_cache_state", "1 for the state of the cache, 0 for the others; it serves requests only if it is normal",
-              snapshot.status == state ? 1 : 0, label("state", to_string(state)));
-  }
+  all.states("terrace_cache_state", "1 for the state of the cache, 0 for the others; it serves requests only if it is normal",
+             {CacheStatus::normal, CacheStatus::clearing, CacheStatus::cleared}, snapshot.status);
   all.gauge("terrace_erasing", "1 while a kill may bring back blocks that a clear has removed from storage",
             snapshot.erasing ? 1 : 0);
   for (const auto& [direction, copies] :
@@ -138,27 +134,25 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
             snapshot.link.in_use ? 1 : 0);
   all.counter("terrace_link_stopped_total", "How often terrace_link_up became 0", snapshot.link.stopped);
   all.counter("terrace_link_silent_total", "Copies between device and host that were found not to end", snapshot.link.silent);
-  for (const RankHealth& rank : snapshot.ranks) {
-    all.gauge("terrace_rank_up", "1 if the rank keeps up and its copies arrive", rank.state == RankHealth::State::well ? 1 : 0,
-              label("rank", rank.name));
-  }
-  for (const RankHealth& rank : snapshot.ranks) {
-    all.gauge("terrace_rank_oldest_transfer_seconds", "Age of the oldest transfer that the rank owes", seconds(rank.oldest),
-              label("rank", rank.name));
-  }
+  Rows<RankHealth> ranks;
+  for (const RankHealth& rank : snapshot.ranks) ranks.emplace_back(label("rank", rank.name), &rank);
+  all.gauges("terrace_rank_up", "1 if the rank keeps up and its copies arrive", ranks,
+             [](const RankHealth& rank) { return rank.state == RankHealth::State::well ? 1 : 0; });
+  all.gauges("terrace_rank_oldest_transfer_seconds", "Age of the oldest transfer that the rank owes", ranks,
+             [](const RankHealth& rank) { return seconds(rank.oldest); });
 }
 
 void add_queues(Families& all, const AdminSnapshot& snapshot) {
-  const auto of = [](const TransferQueue& queue) {
-    return Labels{{"direction", std::string{to_string(queue.direction)}}, {"urgency", std::string{to_string(queue.urgency)}}};
-  };
-  const auto gauge = [&](const char* name, const char* help, auto member) {
-    for (const TransferQueue& queue : snapshot.queues) all.gauge(name, help, queue.*member, of(queue));
-  };
-  gauge("terrace_transfers_queued", "Transfers that have not ended", &TransferQueue::transfers);
-  gauge("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", &TransferQueue::blocks);
-  gauge("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended",
-        &TransferQueue::oldest_seconds);
+  Rows<TransferQueue> queues;
+  for (const TransferQueue& queue : snapshot.queues) {
+    const Labels labels{{"direction", std::string{to_string(queue.direction)}},
+                        {"urgency", std::string{to_string(queue.urgency)}}};
+    queues.emplace_back(labels, &queue);
+  }
+  all.gauges("terrace_transfers_queued", "Transfers that have not ended", queues, &TransferQueue::transfers);
+  all.gauges("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", queues, &TransferQueue::blocks);
+  all.gauges("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended", queues,
+             &TransferQueue::oldest_seconds);
   const auto times = [&](const char* direction, const TimeTotal& total) {
     all.times("terrace_transfer_seconds", "Time from the order of a transfer, or of a read or write of one block, to its end",
               total, label("direction", direction));
@@ -182,13 +176,11 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
 }
 
 void add_misses(Families& all, const MissTotals& misses) {
-  for (std::size_t n = 0; n < miss_reason_count; ++n) {
-    all.counter(
-        "terrace_missed_units_total",
-        "Blocks that requests asked for and had to compute, in hash units, by what became of their copies; estimated from a "
-        "share of the keys",
-        misses.units[n], label("reason", name_of(to_string(static_cast<MissReason>(n)))));
-  }
+  all.counters_by<MissReason>(
+      "terrace_missed_units_total",
+      "Blocks that requests asked for and had to compute, in hash units, by what became of their copies; estimated from a share "
+      "of the keys",
+      "reason", misses.units);
 }
 
 void add_idle(Families& all, const IdleTotals& idle) {
@@ -228,19 +220,16 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
     all.gauge(name, help, pool.retiring_device, of_pool(n, "device"));
     all.gauge(name, help, pool.retiring_host, of_pool(n, "host"));
   });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_host_blocks_wanted", "Blocks that the host tier should have", pool.host_memory.wanted, of_pool(n));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_host_blocks_usable", "Of these, blocks that have memory", pool.host_memory.usable, of_pool(n));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_host_mapped_bytes", "Host memory that is mapped", count(pool.host_memory.mapped), of_pool(n));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.counter("terrace_host_growth_failures_total", "How often the host tier could not grow as ordered",
-                pool.host_growth_failures, of_pool(n));
-  });
+  using Pool = AdminSnapshot::Pool;
+  const Rows<Pool> pools = rows_of_pools(snapshot);
+  all.gauges("terrace_host_blocks_wanted", "Blocks that the host tier should have", pools,
+             [](const Pool& pool) { return pool.host_memory.wanted; });
+  all.gauges("terrace_host_blocks_usable", "Of these, blocks that have memory", pools,
+             [](const Pool& pool) { return pool.host_memory.usable; });
+  all.gauges("terrace_host_mapped_bytes", "Host memory that is mapped", pools,
+             [](const Pool& pool) { return count(pool.host_memory.mapped); });
+  all.counters("terrace_host_growth_failures_total", "How often the host tier could not grow as ordered", pools,
+               &Pool::host_growth_failures);
 }
 
 void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
@@ -265,10 +254,8 @@ void add_jobs(Families& all, const AdminSnapshot& snapshot) {
   }
   all.gauges("terrace_write_back_jobs", "Write-back jobs that have not ended", "state",
              {{"running", running}, {"paused", paused}});
-  for (std::size_t outcome = 0; outcome < write_back_outcome_count; ++outcome) {
-    all.counter("terrace_write_back_blocks_total", "Blocks of write-back jobs, by outcome", snapshot.job_blocks[outcome],
-                label("outcome", name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))));
-  }
+  all.counters_by<WriteBackOutcome>("terrace_write_back_blocks_total", "Blocks of write-back jobs, by outcome", "outcome",
+                                    snapshot.job_blocks);
   all.gauge("terrace_write_back_blocks_under_way", "Blocks of write-back jobs that are being written", under_way);
 }
 
