@@ -22,15 +22,6 @@ double seconds(Duration time) { return std::chrono::duration<double>(time).count
 
 }  // namespace
 
-std::string_view to_string(Observations::State state) {
-  switch (state) {
-    case Observations::State::none: return "none";
-    case Observations::State::running: return "running";
-    case Observations::State::done: return "done";
-  }
-  return "?";
-}
-
 void Observations::add(Observed portion) {
   std::uint32_t begin = 0;
   for (const std::uint32_t end : portion.ends) {

@@ -5,6 +5,7 @@
 #include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 
+#include <boost/describe.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -16,6 +17,9 @@
 #include <utility>
 
 namespace terrace::admin {
+
+BOOST_DESCRIBE_ENUM(Observations::State, none, running, done)
+
 namespace {
 
 namespace json = boost::json;
@@ -75,7 +79,7 @@ Reply too_large(std::string_view tier, std::uint64_t blocks, std::uint64_t large
 }
 
 json::object capture_json(const Observations::Status& status) {
-  return {{"state", to_string(status.state)},
+  return {{"state", boost::describe::enum_to_string(status.state, "?")},
           {"seconds_left", status.seconds_left},
           {"seconds", status.seconds},
           {"entries", status.entries},

@@ -120,14 +120,14 @@ json::object counts_by(const std::array<std::uint64_t, n>& counts) {
   return object;
 }
 
-json::object to_json(const Usage& usage, std::uint64_t quarantined, std::uint64_t retiring) {
-  return {{"blocks", usage.blocks},
-          {"free", usage.free},
-          {"evictable", usage.evictable},
-          {"promised", usage.promised},
-          {"in_use", usage.blocks - usage.free - usage.evictable},
-          {"quarantined", quarantined},
-          {"retiring", retiring}};
+json::object to_json(const AdminSnapshot::Slots& slots) {
+  return {{"blocks", slots.blocks},
+          {"free", slots.free},
+          {"evictable", slots.evictable},
+          {"promised", slots.promised},
+          {"in_use", slots.blocks - slots.free - slots.evictable},
+          {"quarantined", slots.quarantined},
+          {"retiring", slots.retiring}};
 }
 
 json::object to_json(const StoreStat& store, const std::optional<StoreHealth>& health) {
@@ -177,13 +177,13 @@ json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
 }
 
 json::object to_json(const AdminSnapshot::Pool& pool) {
-  json::object host = to_json(pool.host, pool.quarantined_host, pool.retiring_host);
+  json::object host = to_json(pool.host);
   host["wanted"] = pool.host_memory.wanted;
   host["usable"] = pool.host_memory.usable;
   host["mapped_bytes"] = count(pool.host_memory.mapped);
   host["growth_failures"] = pool.host_growth_failures;
   host["growth_error"] = pool.host_memory.failure;
-  json::object device = to_json(pool.device, pool.quarantined_device, pool.retiring_device);
+  json::object device = to_json(pool.device);
   device["blocks_max"] = pool.device_blocks_max;
   json::object object{{"block_bytes", count(pool.block_bytes)}, {"device", std::move(device)}, {"host", std::move(host)}};
   if (pool.store) object["storage"] = to_json(*pool.store, pool.health);

@@ -115,9 +115,6 @@ class Families {
 };
 
 inline Labels of_pool(std::size_t pool) { return {{"pool", std::to_string(pool)}}; }
-inline Labels of_pool(std::size_t pool, std::string_view tier) {
-  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}};
-}
 inline Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) {
   return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}, {"state", std::string{state}}};
 }

@@ -8,7 +8,6 @@
 #include <array>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -192,36 +191,28 @@ void add_idle(Families& all, const IdleTotals& idle) {
 }
 
 void add_memory(Families& all, const AdminSnapshot& snapshot) {
-  const auto each = [&](const auto& visit) {
-    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) visit(pool, snapshot.pools[pool]);
-  };
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    for (const auto& [tier, usage, quarantined] :
-         {std::tuple{"device", pool.device, pool.quarantined_device}, std::tuple{"host", pool.host, pool.quarantined_host}}) {
-      const char* const name = "terrace_blocks";
-      const char* const help = "Slots of a tier by how they are used";
-      all.gauge(name, help, usage.free, of_pool(n, tier, "free"));
-      all.gauge(name, help, usage.evictable, of_pool(n, tier, "evictable"));
-      const std::uint64_t used = usage.blocks - usage.free - usage.evictable;
-      all.gauge(name, help, used - std::min(used, quarantined), of_pool(n, tier, "in_use"));
-      all.gauge(name, help, std::min(used, quarantined), of_pool(n, tier, "quarantined"));
-    }
-  });
-  add_block_bytes(all, snapshot);
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    const char* const name = "terrace_blocks_promised";
-    const char* const help = "Slots that are promised to waiting requests";
-    all.gauge(name, help, pool.device.promised, of_pool(n, "device"));
-    all.gauge(name, help, pool.host.promised, of_pool(n, "host"));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    const char* const name = "terrace_blocks_retiring";
-    const char* const help = "Slots that a resize still has to retire";
-    all.gauge(name, help, pool.retiring_device, of_pool(n, "device"));
-    all.gauge(name, help, pool.retiring_host, of_pool(n, "host"));
-  });
   using Pool = AdminSnapshot::Pool;
+  using Slots = AdminSnapshot::Slots;
   const Rows<Pool> pools = rows_of_pools(snapshot);
+  Rows<Slots> tiers;
+  for (const auto& [labels, pool] : pools) {
+    for (const auto& [tier, slots] : {std::pair{"device", &pool->device}, std::pair{"host", &pool->host}}) {
+      tiers.emplace_back(labels, slots).first.push_back({"tier", tier});
+    }
+  }
+  for (const auto& [labels, slots] : tiers) {
+    const std::uint64_t used = slots->blocks - slots->free - slots->evictable;
+    const std::uint64_t quarantined = std::min(used, slots->quarantined);
+    for (const auto& [state, blocks] : {std::pair{"free", slots->free}, std::pair{"evictable", slots->evictable},
+                                        std::pair{"in_use", used - quarantined}, std::pair{"quarantined", quarantined}}) {
+      Labels with_state = labels;
+      with_state.push_back({"state", state});
+      all.gauge("terrace_blocks", "Slots of a tier by how they are used", blocks, std::move(with_state));
+    }
+  }
+  add_block_bytes(all, snapshot);
+  all.gauges("terrace_blocks_promised", "Slots that are promised to waiting requests", tiers, &Slots::promised);
+  all.gauges("terrace_blocks_retiring", "Slots that a resize still has to retire", tiers, &Slots::retiring);
   all.gauges("terrace_host_blocks_wanted", "Blocks that the host tier should have", pools,
              [](const Pool& pool) { return pool.host_memory.wanted; });
   all.gauges("terrace_host_blocks_usable", "Of these, blocks that have memory", pools,
