@@ -45,6 +45,7 @@ BOOST_DESCRIBE_STRUCT(OffloadTotals, (),
                       (jobs, refused, loaded_host, loaded_storage, loaded_shared, load_misses, load_failures, stored,
                        already_there, store_full, store_failures, late, loads, stores, asked, found))
 BOOST_DESCRIBE_STRUCT(CopyTotals, (), (ordered, done, failed, cancelled, late))
+BOOST_DESCRIBE_STRUCT(MovedTotals, (), (swap_out, swap_in, storage_reads, storage_writes, shared_reads, shared_writes))
 BOOST_DESCRIBE_ENUM(CacheStatus, normal, clearing, cleared)
 BOOST_DESCRIBE_ENUM(Direction, swap_in, swap_out)
 BOOST_DESCRIBE_ENUM(RankHealth::State, well, slow, lost, failing)
@@ -97,6 +98,10 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
   }
 }
 
+json::object to_json(const Moved& moved) {
+  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
+}
+
 /// The described members of `counts` without those whose names begin with `left_out`. Bytes are called NAME_bytes.
 template <class Counts>
 json::object counts_of(const Counts& counts, std::optional<std::string_view> left_out = {}) {
@@ -107,6 +112,7 @@ json::object counts_of(const Counts& counts, std::optional<std::string_view> lef
     if (left_out && name.starts_with(*left_out)) return;
     if (name == "unaligned" || name == "wished") name += "_blocks";  // beside other counts, these need their unit
     if constexpr (std::is_same_v<decltype(number), const Bytes&>) object[name + "_bytes"] = count(number);
+    else if constexpr (std::is_same_v<decltype(number), const Moved&>) object[name] = to_json(number);
     else object[name] = number;
   });
   return object;
@@ -199,10 +205,6 @@ json::object to_json(const RequestTotals& totals, std::uint32_t unit_tokens) {
   object["external"] = totals.external * each;
   object["miss"] = totals.miss * each;
   return object;
-}
-
-json::object to_json(const Moved& moved) {
-  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
 }
 
 json::object to_json(const WaitTotal& wait) { return {{"requests", wait.requests}, {"seconds", wait.seconds}}; }
@@ -309,9 +311,9 @@ StorageGain storage_gain(const AdminSnapshot& snapshot) {
 }
 
 json::object to_json(const AdminSnapshot& snapshot) {
+  const auto left_out = snapshot.shared ? std::nullopt : std::optional<std::string_view>{"shared_"};
   if (snapshot.tier_store) {
     const AdminSnapshot::Pool& pool = snapshot.pools.front();
-    const auto left_out = snapshot.shared ? std::nullopt : std::optional<std::string_view>{"shared_"};
     json::object all{{"snapshot", snapshot.number},
                      {"erasing", snapshot.erasing},
                      {"store", counts_of(*snapshot.tier_store, left_out)},
@@ -327,14 +329,6 @@ json::object to_json(const AdminSnapshot& snapshot) {
   };
   const WorkLeft& work = snapshot.work;
   const std::uint32_t tokens = snapshot.unit_tokens;
-  json::object moved{{"swap_out", to_json(snapshot.moved.swap_out)},
-                     {"swap_in", to_json(snapshot.moved.swap_in)},
-                     {"storage_reads", to_json(snapshot.moved.storage_reads)},
-                     {"storage_writes", to_json(snapshot.moved.storage_writes)}};
-  if (snapshot.shared) {
-    moved["shared_reads"] = to_json(snapshot.moved.shared_reads);
-    moved["shared_writes"] = to_json(snapshot.moved.shared_writes);
-  }
   json::object all{
       {"cache", to_string(snapshot.status)},
       {"transfers_paused", snapshot.transfers_paused},
@@ -347,7 +341,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"slowest", array_of(snapshot.slowest)},
       {"blocks", counts_of(snapshot.stats)},
       {"misses", to_json(snapshot.misses)},
-      {"moved", std::move(moved)},
+      {"moved", counts_of(snapshot.moved, left_out)},
       {"storage_gain", to_json(storage_gain(snapshot), snapshot.offload ? 1 : std::max(tokens, 1U))},
       {"daily_writes",
        {{"limit_bytes", count(snapshot.daily_writes.limit)},
