@@ -22,7 +22,6 @@
 #include <list>
 #include <optional>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>

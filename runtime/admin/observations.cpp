@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <iterator>
 #include <span>
-#include <string_view>
 #include <utility>
 
 namespace terrace::admin {

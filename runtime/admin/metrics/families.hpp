@@ -32,6 +32,14 @@ inline double seconds(Duration duration) { return std::chrono::duration<double>(
 template <class T>
 using Rows = std::vector<std::pair<Labels, const T*>>;
 
+/// Rows with one label, by its values.
+template <class T>
+Rows<T> rows_of(const char* label, std::initializer_list<std::pair<const char*, const T*>> values) {
+  Rows<T> rows;
+  for (const auto& [value, row] : values) rows.push_back({{{label, value}}, row});
+  return rows;
+}
+
 /// Collects families. A family is made by its first sample; all its samples are added one after the other.
 class Families {
  public:
@@ -94,6 +102,9 @@ class Families {
     metric.histogram.sample_count = so_far;
     metric.histogram.sample_sum = total.seconds;
   }
+  void times(const char* name, const char* help, const Rows<TimeTotal>& rows) {
+    for (const auto& [labels, total] : rows) times(name, help, *total, labels);
+  }
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
 
  private:
@@ -124,17 +135,10 @@ inline Labels label(const char* name, std::string_view value) { return {{name, s
 inline constexpr const char* evictions_help =
     "Copies that were dropped for slots: of requests, ahead of them, or because the tier became smaller";
 
-struct MovedKind {
-  const char* name;
-  Moved total;
-};
-inline void add_moved_totals(Families& all, std::span<const MovedKind> kinds) {
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
-  }
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
-  }
+inline void add_moved_totals(Families& all, const Rows<Moved>& directions) {
+  all.counters("terrace_moved_blocks_total", "Blocks that were copied", directions, &Moved::blocks);
+  all.counters("terrace_moved_bytes_total", "Bytes that were copied", directions,
+               [](const Moved& moved) { return count(moved.bytes); });
 }
 
 inline Rows<AdminSnapshot::Pool> rows_of_pools(const AdminSnapshot& snapshot) {

@@ -2,14 +2,9 @@
 
 #include "runtime/admin/metrics/families.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace terrace::admin {
 namespace {
@@ -102,18 +97,15 @@ void add_blocks(Families& all, const ManagerStats& stats) {
 
 void add_moved(Families& all, const AdminSnapshot& snapshot) {
   const MovedTotals& moved = snapshot.moved;
-  const std::array<MovedKind, 6> every{{{"swap_out", moved.swap_out},
-                                        {"swap_in", moved.swap_in},
-                                        {"storage_read", moved.storage_reads},
-                                        {"storage_write", moved.storage_writes},
-                                        {"shared_read", moved.shared_reads},
-                                        {"shared_write", moved.shared_writes}}};
-  const std::span<const MovedKind> kinds = std::span{every}.first(snapshot.shared ? 6 : 4);
-  add_moved_totals(all, kinds);
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moving_seconds_total", "Time during which at least one copy was under way", total.seconds,
-                label("direction", kind));
-  }
+  Rows<Moved> directions = rows_of<Moved>("direction", {{"swap_out", &moved.swap_out},
+                                                        {"swap_in", &moved.swap_in},
+                                                        {"storage_read", &moved.storage_reads},
+                                                        {"storage_write", &moved.storage_writes},
+                                                        {"shared_read", &moved.shared_reads},
+                                                        {"shared_write", &moved.shared_writes}});
+  if (!snapshot.shared) directions.resize(4);
+  add_moved_totals(all, directions);
+  all.counters("terrace_moving_seconds_total", "Time during which at least one copy was under way", directions, &Moved::seconds);
   all.gauges("terrace_under_way", "Transfers, reads of blocks and writes of blocks that have not ended", "kind",
              {{"transfer", snapshot.work.transfers}, {"read", snapshot.work.reads}, {"write", snapshot.work.writes}});
   all.gauge("terrace_transfers_paused", "1 if transfers are paused", snapshot.transfers_paused ? 1 : 0);
@@ -152,26 +144,26 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
   all.gauges("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", queues, &TransferQueue::blocks);
   all.gauges("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended", queues,
              &TransferQueue::oldest_seconds);
-  const auto times = [&](const char* direction, const TimeTotal& total) {
-    all.times("terrace_transfer_seconds", "Time from the order of a transfer, or of a read or write of one block, to its end",
-              total, label("direction", direction));
-  };
-  times("swap_out", snapshot.transfer_times.swap_out);
-  times("swap_in", snapshot.transfer_times.swap_in);
-  times("storage_read", snapshot.transfer_times.storage_read);
-  times("storage_write", snapshot.transfer_times.storage_write);
-  if (snapshot.shared) {
-    times("shared_probe", snapshot.transfer_times.shared_probe);
-    times("shared_read", snapshot.transfer_times.shared_read);
-    times("shared_write", snapshot.transfer_times.shared_write);
-  }
+  const TransferTimes& times = snapshot.transfer_times;
+  Rows<TimeTotal> directions = rows_of<TimeTotal>("direction", {{"swap_out", &times.swap_out},
+                                                                {"swap_in", &times.swap_in},
+                                                                {"storage_read", &times.storage_read},
+                                                                {"storage_write", &times.storage_write},
+                                                                {"shared_probe", &times.shared_probe},
+                                                                {"shared_read", &times.shared_read},
+                                                                {"shared_write", &times.shared_write}});
+  if (!snapshot.shared) directions.resize(4);
+  all.times("terrace_transfer_seconds", "Time from the order of a transfer, or of a read or write of one block, to its end",
+            directions);
   const CallTimes& calls = snapshot.calls;
-  for (const auto& [call, total] :
-       {std::pair{"acquire", calls.acquire}, std::pair{"extend", calls.extend}, std::pair{"commit", calls.commit},
-        std::pair{"release", calls.release}, std::pair{"load", calls.load}, std::pair{"store", calls.store},
-        std::pair{"poll", calls.poll}}) {
-    all.times("terrace_call_seconds", "Time of calls of the engine; one call in sixteen is measured", total, label("call", call));
-  }
+  all.times("terrace_call_seconds", "Time of calls of the engine; one call in sixteen is measured",
+            rows_of<TimeTotal>("call", {{"acquire", &calls.acquire},
+                                        {"extend", &calls.extend},
+                                        {"commit", &calls.commit},
+                                        {"release", &calls.release},
+                                        {"load", &calls.load},
+                                        {"store", &calls.store},
+                                        {"poll", &calls.poll}}));
 }
 
 void add_misses(Families& all, const MissTotals& misses) {
@@ -183,11 +175,9 @@ void add_misses(Families& all, const MissTotals& misses) {
 }
 
 void add_idle(Families& all, const IdleTotals& idle) {
-  for (const auto& [what, total] : {std::pair{"slice", idle.slices}, std::pair{"engine_wait", idle.engine_waits}}) {
-    all.times("terrace_idle_service_seconds",
-              "Time of the slices of work while the engine made no call, and of its calls' waits for the end of one", total,
-              label("what", what));
-  }
+  all.times("terrace_idle_service_seconds",
+            "Time of the slices of work while the engine made no call, and of its calls' waits for the end of one",
+            rows_of<TimeTotal>("what", {{"slice", &idle.slices}, {"engine_wait", &idle.engine_waits}}));
 }
 
 void add_memory(Families& all, const AdminSnapshot& snapshot) {

@@ -3,7 +3,6 @@
 #include "runtime/admin/metrics/families.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -140,9 +139,9 @@ void add_tier_store(Families& all, const TierStatistics& store) {
       {{"stored", store.stored}, {"error", store.put_failures}, {"cancelled", store.puts_cancelled}, {"late", store.puts_late}});
   all.counter("terrace_store_asked_total", "Keys in questions about what is there", store.asked);
   all.counter("terrace_store_found_total", "Of these, keys that were there", store.found);
-  const std::array<MovedKind, 2> kinds{{{"storage_read", {.blocks = store.hits, .bytes = store.read}},
-                                        {"storage_write", {.blocks = store.stored, .bytes = store.written}}}};
-  add_moved_totals(all, kinds);
+  const Moved read{.blocks = store.hits, .bytes = store.read};
+  const Moved written{.blocks = store.stored, .bytes = store.written};
+  add_moved_totals(all, rows_of<Moved>("direction", {{"storage_read", &read}, {"storage_write", &written}}));
   all.counter("terrace_store_unaligned_total", "Blocks in rows that are not aligned, which were copied once more",
               store.unaligned);
   all.counter("terrace_store_without_parent_total", "Blocks that were stored without their parent, because it was not there",
