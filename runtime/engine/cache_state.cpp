@@ -105,7 +105,10 @@ void CacheState::collect_until(TimePoint until) {
   take_returned();
   note_shared();
   if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
-  if (manager.learns_prefill()) learn_prefill(now);
+  if (manager.learns_prefill()) {
+    prefill.on_reached(parts.transfers.reached(), now);
+    manager.learn_prefill(prefill.unit_seconds());
+  }
   tell_load_costs();
   for (HostChunks& chunks : host_chunks) chunks.poll();
   manager.on_time(now);
@@ -144,11 +147,6 @@ void CacheState::drain_while(const std::function<bool()>& condition, TimePoint u
     return condition();
   };
   collect_while(continues, until);
-  end_call();
-}
-
-void CacheState::resume_transfers() {
-  executor.resume();
   end_call();
 }
 
@@ -199,8 +197,6 @@ void CacheState::note_acquired(const AcquireRequest& request, bool ready) {
   lives_.insert_or_assign(request.id, Life{.acquired = now, .blocks = blocks});
   if (ready) end_wait_span(request.id, now, false);
 }
-
-bool CacheState::offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
 
 TimeTotal& CacheState::time_of(TraceSpan::Kind call) {
   constexpr std::array by_kind{&CallTimes::acquire, &CallTimes::extend, &CallTimes::commit, &CallTimes::release,
@@ -269,11 +265,6 @@ void CacheState::end_call() {
   end_call_of_step();
   carry_out_shared();
   parts.transfers.wake_engine();
-}
-
-void CacheState::end_call_of_step() {
-  manager.settle();
-  carry_out();
 }
 
 void CacheState::carry_out() {
@@ -364,11 +355,6 @@ void CacheState::tell_load_costs() {
                             .shared_max = blocks_in(shared_trusted)},
                            pool);
   }
-}
-
-void CacheState::learn_prefill(TimePoint now) {
-  prefill.on_reached(parts.transfers.reached(), now);
-  manager.learn_prefill(prefill.unit_seconds());
 }
 
 void CacheState::poison_freed(PoolId pool) {

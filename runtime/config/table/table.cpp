@@ -92,14 +92,6 @@ template <class T>
 std::optional<Value> read_field(const std::optional<T>& field) {
   return field ? std::optional{value_of(*field)} : std::nullopt;
 }
-template <class T>
-void write_field(T& field, const Value& value) {
-  field = field_of<T>(value);
-}
-template <class T>
-void write_field(std::optional<T>& field, const Value& value) {
-  field = field_of<T>(value);
-}
 
 /// The type of the options for fields of type T. Text is of several types, so options for text name theirs.
 template <class T>
@@ -143,7 +135,10 @@ class Table {
   Option& add(std::string_view key, Type type, Access, std::string_view help) const {
     Option& option = all_.emplace_back(Option{.table = name_, .key = key, .type = type, .help = help, .needs = needs_});
     option.get = [](const Draft& draft, std::size_t n) { return read_field(Access{}(draft, n)); };
-    option.set = [](Draft& draft, std::size_t n, const Value& value) { write_field(Access{}(draft, n), value); };
+    option.set = [](Draft& draft, std::size_t n, const Value& value) {
+      auto& field = Access{}(draft, n);
+      field = field_of<decltype(type_in(field))>(value);
+    };
     return option;
   }
 
