@@ -205,12 +205,6 @@ std::variant<Reply, Command> Routes::order(std::string_view path, std::string_vi
   return failure(404, fmt::format("there is no such path; commands are POST to {}", orders));
 }
 
-Duration Routes::age(const AdminSnapshot& snapshot) const { return std::max(clock_.now() - snapshot.made, Duration{}); }
-
-Health Routes::health(const AdminSnapshot& snapshot) const {
-  return health_of(snapshot, age(snapshot), interval_, mailbox_.waiting());
-}
-
 Reply Routes::healthz(const AdminSnapshot& snapshot) const {
   const Health now = health(snapshot);
   return answer(json::object{{"status", to_string(now.state)},
