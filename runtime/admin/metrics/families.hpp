@@ -45,13 +45,11 @@ class Families {
  public:
   template <class Number>
   void gauge(const char* name, const char* help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
-    metric.gauge.value = static_cast<double>(value);
+    add(name, help, MetricType::Gauge, std::move(labels)).gauge.value = static_cast<double>(value);
   }
   template <class Number>
   void counter(const char* name, const char* help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
-    metric.counter.value = static_cast<double>(value);
+    add(name, help, MetricType::Counter, std::move(labels)).counter.value = static_cast<double>(value);
   }
   /// The parts of one total, each with its own value of the label.
   using Parts = std::initializer_list<std::pair<const char*, std::uint64_t>>;
@@ -126,9 +124,6 @@ class Families {
 };
 
 inline Labels of_pool(std::size_t pool) { return {{"pool", std::to_string(pool)}}; }
-inline Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) {
-  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}, {"state", std::string{state}}};
-}
 inline Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
 
 // The metric families of caches and of stores.

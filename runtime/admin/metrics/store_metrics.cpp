@@ -40,7 +40,8 @@ void add_storage(Families& all, const AdminSnapshot& snapshot) {
     stores.emplace_back(of_pool(pool), &*store);
     for (const auto& [state, blocks] : {std::pair{"stored", store->blocks}, std::pair{"writing", store->writing},
                                         std::pair{"quarantined", store->quarantined}, std::pair{"free", store->free}}) {
-      all.gauge("terrace_storage_blocks", "Slots of storage by how they are used", blocks, of_pool(pool, "storage", state));
+      all.gauge("terrace_storage_blocks", "Slots of storage by how they are used", blocks,
+                {{"pool", std::to_string(pool)}, {"tier", "storage"}, {"state", state}});
     }
   }
   all.gauges("terrace_storage_blocks_wanted", "Blocks that storage should hold", stores, &StoreStat::wanted_blocks);
