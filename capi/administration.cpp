@@ -2,7 +2,6 @@
 #include "capi/offload.hpp"
 #include "capi/status.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <stdexcept>

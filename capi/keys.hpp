@@ -1,5 +1,6 @@
 #pragma once
 
+#include "capi/status.hpp"
 #include "terrace.h"
 #include "terrace/types.hpp"
 
@@ -13,7 +14,9 @@ namespace terrace::capi {
 static_assert(sizeof(terrace_key) == sizeof(BlockKey));
 static_assert(alignof(terrace_key) == alignof(BlockKey));
 
-[[nodiscard]] inline std::span<const BlockKey> keys_of(const terrace_key* keys, std::size_t count) {
+/// Throws if the pointer is null although there are keys.
+[[nodiscard]] inline std::span<const BlockKey> keys_of(const terrace_key* keys, std::size_t count, const char* name = "keys") {
+  if (count > 0) need(keys, name);
   return {reinterpret_cast<const BlockKey*>(keys), count};
 }
 [[nodiscard]] inline const BlockKey& key_of(const terrace_key& key) { return reinterpret_cast<const BlockKey&>(key); }

@@ -242,7 +242,6 @@ terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
 terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
                                    uint32_t* pinned) {
   return on(cache, __func__, [&] {
-    if (count > 0) need(keys, "keys");
     const KeysIn in = keys_in(pool);
     const terrace::Result<std::uint32_t> blocks =
         cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), in.pool, {}, in.order);
@@ -266,7 +265,6 @@ terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
 
 terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count) {
   return on(cache, __func__, [&] {
-    if (count > 0) need(keys, "keys");
     const KeysIn in = keys_in(pool);
     return cache->offload->touch(keys_of(keys, count), in.pool, in.order);
   });

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -155,16 +154,12 @@ terrace_status terrace_store_contains(const terrace_store* store, const terrace_
 terrace_status terrace_store_leading(const terrace_store* store, const terrace_key* keys, size_t count, size_t* leading) {
   return on(store, __func__, [&] {
     need(leading, "leading");
-    if (count > 0) need(keys, "keys");
     *leading = store->store.leading(keys_of(keys, count));
   });
 }
 
 terrace_status terrace_store_touch(terrace_store* store, const terrace_key* keys, size_t count) {
-  return on(store, __func__, [&] {
-    if (count > 0) need(keys, "keys");
-    store->store.touch(keys_of(keys, count));
-  });
+  return on(store, __func__, [&] { store->store.touch(keys_of(keys, count)); });
 }
 
 namespace {
@@ -211,9 +206,8 @@ terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batc
 terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* probe) {
   return on(store, __func__, [&] {
     const terrace_probe given = read_struct("probe", probe);
-    if (given.count > 0) need(given.keys, "probe->keys");
-    const terrace::TierProbe asked{terrace::BatchId{given.id}, keys_of(given.keys, given.count), deadline_of(given.deadline)};
-    return store->store.submit_probe(asked);
+    const auto keys = keys_of(given.keys, given.count, "probe->keys");
+    return store->store.submit_probe({terrace::BatchId{given.id}, keys, deadline_of(given.deadline)});
   });
 }
 
@@ -296,10 +290,7 @@ terrace::Result<void> explained(const terrace::Result<void>& erased) {
 }  // namespace
 
 terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count) {
-  return on(store, __func__, [&] {
-    if (count > 0) need(keys, "keys");
-    return explained(store->store.remove(keys_of(keys, count)));
-  });
+  return on(store, __func__, [&] { return explained(store->store.remove(keys_of(keys, count))); });
 }
 
 terrace_status terrace_store_clear(terrace_store* store) {

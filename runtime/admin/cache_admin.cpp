@@ -164,15 +164,14 @@ void CacheAdmin::begin(Cache& cache, Complete complete, ResumeShared resume_shar
   resume_shared_ = std::move(resume_shared);
   // The keys of an engine that owns the device slots are blocks of a pool; other keys are hash units.
   const ManagerConfig& config = cache.manager().config();
-  measured_ = is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups);
-  observer_.sample(measured_.units_per_block > 0);
+  sample(is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups));
   cache.measure_misses();
   publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
                     .carry_out =
                         [this, &cache](const Command& command) {
-                          return std::visit(Runner{cache, observer_, clock_, resume_shared_}, command);
+                          return std::visit(Runner{cache, *this, clock(), resume_shared_}, command);
                         }},
-                   clock_.now());
+                   clock().now());
 }
 
 void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
@@ -184,13 +183,12 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   const CacheManager& manager = cache.manager();
   for (std::size_t number = 0; number < manager.pool_count(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
+    const auto slots = [&](Tier tier, const Ledger& ledger) {
+      return AdminSnapshot::Slots{cache.usage(tier, pool), ledger.quarantined, cache.retiring(tier, pool)};
+    };
     snapshot.pools.push_back({.block_bytes = manager.config().pool(pool).block_bytes,
-                              .device = cache.usage(Tier::device, pool),
-                              .host = cache.usage(Tier::host, pool),
-                              .quarantined_device = manager.device_ledger(pool).quarantined,
-                              .quarantined_host = manager.host_ledger(pool).quarantined,
-                              .retiring_device = cache.retiring(Tier::device, pool),
-                              .retiring_host = cache.retiring(Tier::host, pool),
+                              .device = slots(Tier::device, manager.device_ledger(pool)),
+                              .host = slots(Tier::host, manager.host_ledger(pool)),
                               .host_memory = cache.host_memory(pool),
                               .host_growth_failures = cache.host_growth_failures(pool)});
   }
@@ -217,9 +215,9 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   }
   snapshot.prefill_seconds = manager.prefill_unit_seconds() / manager.unit_tokens();
   snapshot.inclusion = manager.config().inclusion;
-  snapshot.measured = measured_;
+  snapshot.measured = measured();
   if (complete_) complete_(snapshot);
-  observer_.hand_over();
+  hand_over();
 }
 
 }  // namespace terrace::admin

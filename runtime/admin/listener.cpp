@@ -3,6 +3,7 @@
 #include "base/fork.hpp"
 #include "base/thread.hpp"
 
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
@@ -21,7 +22,6 @@
 #include <list>
 #include <optional>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -237,13 +237,13 @@ struct Listener::State {
         connections_max{options.connections_max} {
     if (address.is_unix) {
       if (address.socket.empty()) address.socket = new_socket_name();
-      unix_acceptor.emplace(io, asio::local::stream_protocol{}, listen_on(address.socket));
+      acceptor.assign(asio::local::stream_protocol{}, listen_on(address.socket));
       struct stat info {};
       if (::stat(address.socket.c_str(), &info) == 0) inode = info.st_ino;
     } else {
       listen_on_tcp();
     }
-    listening = close_in_children(unix_acceptor ? unix_acceptor->native_handle() : tcp_acceptor->native_handle());
+    listening = close_in_children(acceptor.native_handle());
     try {
       accept();
       observe();
@@ -265,32 +265,28 @@ struct Listener::State {
   void listen_on_tcp() {
     try {
       const asio::ip::tcp::endpoint endpoint{asio::ip::make_address(address.host), address.port};
-      tcp_acceptor.emplace(io, endpoint);
-      address.port = tcp_acceptor->local_endpoint().port();
+      asio::ip::tcp::acceptor tcp{io, endpoint};
+      address.port = tcp.local_endpoint().port();
+      acceptor.assign(endpoint.protocol(), tcp.release());
     } catch (const boost::system::system_error& error) {
       throw std::runtime_error{fmt::format("admin.listen: {}: {}", to_string(address), error.code().message())};
     }
   }
 
-  template <class Acceptor>
-  void accept(Acceptor& acceptor) {
-    acceptor.async_accept([this, &acceptor](const boost::system::error_code& error, auto socket) {
+  void accept() {
+    acceptor.async_accept([this](const boost::system::error_code& error, Socket socket) {
       if (!acceptor.is_open()) return;
       if (!error) {
         if (shared.connections >= connections_max && !shared.unverified.empty()) shared.unverified.front()->leave();
-        if (shared.connections < connections_max) std::make_shared<Connection>(Socket{std::move(socket)}, shared)->read();
-        return accept(acceptor);
+        if (shared.connections < connections_max) std::make_shared<Connection>(std::move(socket), shared)->read();
+        return accept();
       }
       // For example, no descriptor is left. Clients wait until one is free.
       retry.expires_after(std::chrono::milliseconds{100});
-      retry.async_wait([this, &acceptor](const boost::system::error_code& cancelled) {
-        if (!cancelled && acceptor.is_open()) accept(acceptor);
+      retry.async_wait([this](const boost::system::error_code& cancelled) {
+        if (!cancelled && acceptor.is_open()) accept();
       });
     });
-  }
-  void accept() {
-    if (unix_acceptor) accept(*unix_acceptor);
-    else accept(*tcp_acceptor);
   }
 
   void stop() noexcept {
@@ -317,8 +313,7 @@ struct Listener::State {
   Shared shared;
   std::uint32_t connections_max;
   asio::io_context io{1};  ///< owns the connections, which use the members above
-  std::optional<asio::local::stream_protocol::acceptor> unix_acceptor;
-  std::optional<asio::ip::tcp::acceptor> tcp_acceptor;
+  asio::basic_socket_acceptor<asio::generic::stream_protocol> acceptor{io};
   int listening = -1;  ///< the descriptor of the acceptor
   asio::steady_timer retry{io};
   asio::steady_timer look{io};

@@ -61,7 +61,7 @@ Moment moment_of(const AdminSnapshot& snapshot, Health health) {
       moment.values.push_back({of_pool(snapshot, number, name), std::to_string(blocks)});
     };
     if (!snapshot.tier_store) {
-      add("device blocks", pool.device.blocks - std::min(pool.retiring_device, pool.device.blocks));
+      add("device blocks", pool.device.blocks - std::min(pool.device.retiring, pool.device.blocks));
       add("host blocks", pool.host_memory.wanted);
     }
     if (pool.store) add("storage blocks", pool.store->wanted_blocks);

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <iterator>
 #include <span>
-#include <string_view>
 #include <utility>
 
 namespace terrace::admin {
@@ -21,15 +19,6 @@ constexpr Duration patience = std::chrono::seconds{2};
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
-
-std::string_view to_string(Observations::State state) {
-  switch (state) {
-    case Observations::State::none: return "none";
-    case Observations::State::running: return "running";
-    case Observations::State::done: return "done";
-  }
-  return "?";
-}
 
 void Observations::add(Observed portion) {
   std::uint32_t begin = 0;

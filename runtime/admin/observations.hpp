@@ -88,6 +88,4 @@ class Observations {
   std::vector<RecordedRequest> requests_;
 };
 
-[[nodiscard]] std::string_view to_string(Observations::State state);
-
 }  // namespace terrace::admin

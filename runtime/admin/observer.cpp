@@ -17,16 +17,16 @@ void Observer::on_acquired(const AcquireRequest& request) {
     for (const BlockKey& key : request.keys) live.record.prompt.push_back(key.prefix64());
   }
   live_.insert_or_assign(request.id, std::move(live));
-  if (!samples_) return;
+  if (!samples()) return;
   sample_path(request.keys, 0, [this](const BlockKey& key, std::uint32_t weight) {
     portion_.samples.push_back({key.prefix64(), weight, true});
   });
   end_samples();
 }
 
-void Observer::on_offload_asked(std::span<const BlockKey> keys) {
+void Observer::on_offload_asked(PoolId pool, std::span<const BlockKey> keys) {
   constexpr std::uint32_t one_in = 4;
-  if (!samples_) return;
+  if (!samples() || pool != measured_.pool) return;
   for (const BlockKey& key : keys) {
     // prefix64() identifies the block. Other bytes of the digest are used for the choice, so that the two are independent.
     if (std::to_integer<std::uint32_t>(key.bytes.back()) % one_in == 0)
@@ -45,7 +45,7 @@ void Observer::on_committed(RequestId id, std::span<const BlockKey> keys) {
   const auto found = live_.find(id);
   if (found == live_.end() || keys.size() <= found->second.known) return;
   const std::uint32_t known = std::exchange(found->second.known, static_cast<std::uint32_t>(keys.size()));
-  if (!samples_) return;
+  if (!samples()) return;
   sample_path(keys, known, [this](const BlockKey& key, std::uint32_t weight) {
     portion_.samples.push_back({key.prefix64(), weight, false});
   });

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/snapshot.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/request.hpp"
 
@@ -10,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <vector>
 
 namespace terrace::admin {
 
@@ -19,30 +20,34 @@ namespace terrace::admin {
 /// not copied.
 ///
 /// Threads: the thread of the cache.
-class Observer {
+class Observer : public CacheWatch {
  public:
-  Observer(Mailbox& mailbox, const Clock& clock) : mailbox_{mailbox}, clock_{clock} {}
-
-  /// Switches the samples of requests on or off.
-  void sample(bool samples) { samples_ = samples; }
-  [[nodiscard]] bool samples() const { return samples_; }
-
-  void on_acquired(const AcquireRequest& request);
-  void on_committed(RequestId id, std::span<const BlockKey> keys);
-  void on_released(RequestId id);
+  void on_acquired(const AcquireRequest& request) override;
+  void on_committed(RequestId id, std::span<const BlockKey> keys) override;
+  void on_released(RequestId id) override;
   /// The depths of these blocks are not known, so one block in four is sampled, by its key.
-  void on_offload_asked(std::span<const BlockKey> keys);
-  void on_span(const TraceSpan& span);
+  void on_offload_asked(PoolId pool, std::span<const BlockKey> keys) override;
+  [[nodiscard]] bool wants_offload_asked() const override { return samples(); }
+  [[nodiscard]] bool wants_spans() const override { return captures(CaptureKind::trace); }
+  void on_span(const TraceSpan& span) override;
+  /// The end of the next capture.
+  [[nodiscard]] TimePoint next_deadline() const override;
 
   /// Captures for `length` from now on. Length 0 ends a capture that is under way.
   void capture(CaptureKind kind, Duration length);
   [[nodiscard]] bool captures(CaptureKind kind) const { return capturing_[static_cast<std::size_t>(kind)]; }
+
+ protected:
+  Observer(Mailbox& mailbox, const Clock& clock) : mailbox_{mailbox}, clock_{clock} {}
+  [[nodiscard]] const Clock& clock() const { return clock_; }
+
+  /// Chooses the blocks whose samples are recorded.
+  void sample(const AdminSnapshot::Measured& measured) { measured_ = measured; }
+  [[nodiscard]] const AdminSnapshot::Measured& measured() const { return measured_; }
   /// Ends captures whose time is over. Returns true if there were any. Costs two comparisons if none is under way.
   bool end_captures(TimePoint now) {
     return (captures(CaptureKind::trace) || captures(CaptureKind::record)) && end_those_over(now);
   }
-  /// The end of the next capture.
-  [[nodiscard]] TimePoint next_deadline() const;
   void hand_over();
 
  private:
@@ -60,6 +65,7 @@ class Observer {
 
   [[nodiscard]] Capture& of(CaptureKind kind) { return portion_.captures[static_cast<std::size_t>(kind)]; }
   [[nodiscard]] const Capture& of(CaptureKind kind) const { return portion_.captures[static_cast<std::size_t>(kind)]; }
+  [[nodiscard]] bool samples() const { return measured_.units_per_block > 0; }
   bool end_those_over(TimePoint now);
   /// Ends the samples of a request.
   void end_samples();
@@ -67,7 +73,7 @@ class Observer {
 
   Mailbox& mailbox_;
   const Clock& clock_;
-  bool samples_ = false;
+  AdminSnapshot::Measured measured_{.units_per_block = 0};
   bool capturing_[capture_kinds]{};
   Observed portion_;
   boost::unordered_flat_map<RequestId, Live, std::hash<RequestId>> live_;

@@ -5,6 +5,7 @@
 #include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 
+#include <boost/describe.hpp>
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
@@ -12,10 +13,12 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace terrace::admin {
+
+BOOST_DESCRIBE_ENUM(Observations::State, none, running, done)
+
 namespace {
 
 namespace json = boost::json;
@@ -75,7 +78,7 @@ Reply too_large(std::string_view tier, std::uint64_t blocks, std::uint64_t large
 }
 
 json::object capture_json(const Observations::Status& status) {
-  return {{"state", to_string(status.state)},
+  return {{"state", boost::describe::enum_to_string(status.state, "?")},
           {"seconds_left", status.seconds_left},
           {"seconds", status.seconds},
           {"entries", status.entries},
@@ -200,12 +203,6 @@ std::variant<Reply, Command> Routes::order(std::string_view path, std::string_vi
   }
   if (is_question(path)) return failure(405, "this path is asked with GET");
   return failure(404, fmt::format("there is no such path; commands are POST to {}", orders));
-}
-
-Duration Routes::age(const AdminSnapshot& snapshot) const { return std::max(clock_.now() - snapshot.made, Duration{}); }
-
-Health Routes::health(const AdminSnapshot& snapshot) const {
-  return health_of(snapshot, age(snapshot), interval_, mailbox_.waiting());
 }
 
 Reply Routes::healthz(const AdminSnapshot& snapshot) const {

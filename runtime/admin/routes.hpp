@@ -8,6 +8,7 @@
 #include "terrace/admin.hpp"
 #include "terrace/clock.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -55,8 +56,10 @@ class Routes {
   [[nodiscard]] Reply jobs(std::string_view id, const AdminSnapshot& snapshot) const;
   [[nodiscard]] Reply captured(CaptureKind kind, const AdminSnapshot* snapshot) const;
   [[nodiscard]] Reply history(std::string_view query) const;
-  [[nodiscard]] Duration age(const AdminSnapshot& snapshot) const;
-  [[nodiscard]] Health health(const AdminSnapshot& snapshot) const;
+  [[nodiscard]] Duration age(const AdminSnapshot& snapshot) const { return std::max(clock_.now() - snapshot.made, Duration{}); }
+  [[nodiscard]] Health health(const AdminSnapshot& snapshot) const {
+    return health_of(snapshot, age(snapshot), interval_, mailbox_.waiting());
+  }
   [[nodiscard]] std::optional<Reply> refused(const Resize& resize) const;
 
   bool commands_;

@@ -36,16 +36,17 @@ struct SharedStoreSnapshot {
 /// The state of a cache or a TierStore at one time, for threads that must not use the object itself. Plain data. Threads: a
 /// published snapshot never changes, so any number of threads may read it.
 struct AdminSnapshot {
+  /// The slots of a tier of one pool.
+  struct Slots : Usage {
+    std::uint64_t quarantined = 0;  ///< in quarantine: something may still touch them
+    std::uint64_t retiring = 0;     ///< slots that a resize still has to retire
+  };
   /// One pool and its store.
   struct Pool {
     Bytes block_bytes{};
     std::uint32_t device_blocks_max = 0;  ///< the largest size of the device tier
-    Usage device{};
-    Usage host{};
-    std::uint64_t quarantined_device = 0;  ///< slots of `device` in quarantine: something may still touch them
-    std::uint64_t quarantined_host = 0;
-    std::uint64_t retiring_device = 0;  ///< slots that a resize still has to retire
-    std::uint64_t retiring_host = 0;
+    Slots device{};
+    Slots host{};
     HostMemory host_memory{};
     std::uint64_t host_growth_failures = 0;
     std::optional<StoreStat> store{};     ///< without `orphans`; none: there is no storage

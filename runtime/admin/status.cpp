@@ -2,28 +2,63 @@
 
 #include "runtime/admin/command.hpp"
 
+#include <boost/describe.hpp>
 #include <boost/json.hpp>
+#include <boost/mp11/algorithm.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
-namespace terrace::admin {
+namespace terrace {
+
+// The counts that an answer gives under the names of their members, in its order.
+BOOST_DESCRIBE_STRUCT(StoreStat, (),
+                      (capacity_blocks, wanted_blocks, blocks, writing, quarantined, free, evicted, corrupt, io_errors,
+                       growth_stopped))
+BOOST_DESCRIBE_STRUCT(TierStatistics, (),
+                      (gets, hits, misses, corrupt, get_failures, gets_cancelled, gets_late, puts, stored, put_failures,
+                       puts_cancelled, puts_late, read, written, unaligned, refused, without_parent, flushes, flush_failures,
+                       not_flushed, events_dropped, batches, waiting, under_way, regions, asked, found, shared_gets,
+                       shared_gets_declined, shared_puts, shared_puts_cancelled, shared_puts_declined, shared_hits, shared_misses,
+                       shared_stored, shared_present, shared_not_stored))
+BOOST_DESCRIBE_STRUCT(SharedStoreStat, (),
+                      (probes, keys_asked, keys_there, reads, reads_missing, writes, renewed, removed, timed_out, failed,
+                       declined, full))
+BOOST_DESCRIBE_STRUCT(SharedTotals, (),
+                      (look_ups, look_ups_joined, look_ups_skipped, look_ups_late, asked, there, read_gone, read_corrupt,
+                       read_late, read_failed, wishes, wished, present, renewed, written, drop_bound, drop_gone, drop_failed,
+                       drop_full, drop_budget, drop_off))
+BOOST_DESCRIBE_STRUCT(PrefetchTotals, (), (orders, refused, cut, cancelled, joined, from_storage, from_shared, failed))
+BOOST_DESCRIBE_STRUCT(ManagerStats, (),
+                      (acquired, refused_no_room, refused_never_fits, refused_paused, refused_invalid, aborted, joined,
+                       turned_down, load_failures, loads_late, evicted_device, evicted_host, dropped_clean, dropped_lost,
+                       stored_evicted, cleared))
+BOOST_DESCRIBE_STRUCT(OffloadTotals, (),
+                      (jobs, refused, loaded_host, loaded_storage, loaded_shared, load_misses, load_failures, stored,
+                       already_there, store_full, store_failures, late, loads, stores, asked, found))
+BOOST_DESCRIBE_STRUCT(CopyTotals, (), (ordered, done, failed, cancelled, late))
+BOOST_DESCRIBE_STRUCT(MovedTotals, (), (swap_out, swap_in, storage_reads, storage_writes, shared_reads, shared_writes))
+BOOST_DESCRIBE_ENUM(CacheStatus, normal, clearing, cleared)
+BOOST_DESCRIBE_ENUM(Direction, swap_in, swap_out)
+BOOST_DESCRIBE_ENUM(RankHealth::State, well, slow, lost, failing)
+BOOST_DESCRIBE_ENUM(Urgency, request, make_room, store)
+
+namespace admin {
+
+BOOST_DESCRIBE_ENUM(HealthState, ok, degraded, idle, stalled)
+
 namespace {
 
+namespace describe = boost::describe;
 namespace json = boost::json;
-
-std::string_view to_string(RankHealth::State state) {
-  switch (state) {
-    case RankHealth::State::well: return "well";
-    case RankHealth::State::slow: return "slow";
-    case RankHealth::State::lost: return "lost";
-    case RankHealth::State::failing: return "failing";
-  }
-  return "unknown";
-}
 
 void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reasons) {
   if (snapshot.status != CacheStatus::normal) {
@@ -59,80 +94,57 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
   if (!snapshot.link.in_use) reasons.push_back(snapshot.link.reason);
   for (const RankHealth& rank : snapshot.ranks) {
     if (rank.state == RankHealth::State::well) continue;
-    reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
+    reasons.push_back(fmt::format("{} is {}", rank.name, describe::enum_to_string(rank.state, "unknown")));
   }
 }
 
-json::object to_json(const Usage& usage, std::uint64_t quarantined, std::uint64_t retiring) {
-  return {{"blocks", usage.blocks},
-          {"free", usage.free},
-          {"evictable", usage.evictable},
-          {"promised", usage.promised},
-          {"in_use", usage.blocks - usage.free - usage.evictable},
-          {"quarantined", quarantined},
-          {"retiring", retiring}};
+json::object to_json(const Moved& moved) {
+  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
+}
+
+/// The described members of `counts` without those whose names begin with `left_out`. Bytes are called NAME_bytes.
+template <class Counts>
+json::object counts_of(const Counts& counts, std::optional<std::string_view> left_out = {}) {
+  json::object object;
+  boost::mp11::mp_for_each<describe::describe_members<Counts, describe::mod_public>>([&](auto member) {
+    const auto& number = counts.*member.pointer;
+    std::string name = member.name;
+    if (left_out && name.starts_with(*left_out)) return;
+    if (name == "unaligned" || name == "wished") name += "_blocks";  // beside other counts, these need their unit
+    if constexpr (std::is_same_v<decltype(number), const Bytes&>) object[name + "_bytes"] = count(number);
+    else if constexpr (std::is_same_v<decltype(number), const Moved&>) object[name] = to_json(number);
+    else object[name] = number;
+  });
+  return object;
+}
+
+/// Counts by the values of an enumeration.
+template <class E, std::size_t n>
+json::object counts_by(const std::array<std::uint64_t, n>& counts) {
+  json::object object;
+  for (std::size_t each = 0; each < n; ++each) object[name_of(terrace::to_string(static_cast<E>(each)))] = counts[each];
+  return object;
+}
+
+json::object to_json(const AdminSnapshot::Slots& slots) {
+  return {{"blocks", slots.blocks},
+          {"free", slots.free},
+          {"evictable", slots.evictable},
+          {"promised", slots.promised},
+          {"in_use", slots.blocks - slots.free - slots.evictable},
+          {"quarantined", slots.quarantined},
+          {"retiring", slots.retiring}};
 }
 
 json::object to_json(const StoreStat& store, const std::optional<StoreHealth>& health) {
-  json::object object{{"capacity_blocks", store.capacity_blocks},
-                      {"wanted_blocks", store.wanted_blocks},
-                      {"blocks", store.blocks},
-                      {"writing", store.writing},
-                      {"quarantined", store.quarantined},
-                      {"free", store.free},
-                      {"evicted", store.evicted},
-                      {"corrupt", store.corrupt},
-                      {"io_errors", store.io_errors},
-                      {"growth_stopped", store.growth_stopped},
-                      {"growth_error", store.growth_error ? store.growth_error.message() : ""},
-                      {"directories", store.directories},
-                      {"directories_lost", store.directories_lost}};
+  json::object object = counts_of(store);
+  object["growth_error"] = store.growth_error ? store.growth_error.message() : "";
+  object["directories"] = store.directories;
+  object["directories_lost"] = store.directories_lost;
   if (!health) return object;
   object["state"] = terrace::to_string(health->state);
   object["reason"] = health->reason;
   object["breaker"] = terrace::to_string(health->breaker);
-  return object;
-}
-
-json::object to_json(const TierStatistics& store, bool shares) {
-  json::object object{{"gets", store.gets},
-                      {"hits", store.hits},
-                      {"misses", store.misses},
-                      {"corrupt", store.corrupt},
-                      {"get_failures", store.get_failures},
-                      {"gets_cancelled", store.gets_cancelled},
-                      {"gets_late", store.gets_late},
-                      {"puts", store.puts},
-                      {"stored", store.stored},
-                      {"put_failures", store.put_failures},
-                      {"puts_cancelled", store.puts_cancelled},
-                      {"puts_late", store.puts_late},
-                      {"read_bytes", count(store.read)},
-                      {"written_bytes", count(store.written)},
-                      {"unaligned_blocks", store.unaligned},
-                      {"refused", store.refused},
-                      {"without_parent", store.without_parent},
-                      {"flushes", store.flushes},
-                      {"flush_failures", store.flush_failures},
-                      {"not_flushed", store.not_flushed},
-                      {"events_dropped", store.events_dropped},
-                      {"batches", store.batches},
-                      {"waiting", store.waiting},
-                      {"under_way", store.under_way},
-                      {"regions", store.regions}};
-  object["asked"] = store.asked;
-  object["found"] = store.found;
-  if (!shares) return object;
-  object["shared_gets"] = store.shared_gets;
-  object["shared_gets_declined"] = store.shared_gets_declined;
-  object["shared_puts"] = store.shared_puts;
-  object["shared_puts_cancelled"] = store.shared_puts_cancelled;
-  object["shared_puts_declined"] = store.shared_puts_declined;
-  object["shared_hits"] = store.shared_hits;
-  object["shared_misses"] = store.shared_misses;
-  object["shared_stored"] = store.shared_stored;
-  object["shared_present"] = store.shared_present;
-  object["shared_not_stored"] = store.shared_not_stored;
   return object;
 }
 
@@ -147,55 +159,11 @@ json::object to_json(const SharedNode& node) {
 }
 
 json::object to_json(const SharedStoreStat& stat) {
-  json::object corrupt;
-  for (std::size_t reason = 0; reason < shared_mismatch_count; ++reason) {
-    corrupt[terrace::to_string(static_cast<SharedMismatch>(reason))] = stat.mismatches[reason];
-  }
-  return {{"probes", stat.probes},
-          {"keys_asked", stat.keys_asked},
-          {"keys_there", stat.keys_there},
-          {"reads", stat.reads},
-          {"reads_missing", stat.reads_missing},
-          {"writes", stat.writes},
-          {"renewed", stat.renewed},
-          {"removed", stat.removed},
-          {"timed_out", stat.timed_out},
-          {"failed", stat.failed},
-          {"declined", stat.declined},
-          {"full", stat.full},
-          {"corrupt", std::move(corrupt)},
-          {"read_bytes", count(stat.read)},
-          {"written_bytes", count(stat.written)}};
-}
-
-json::object to_json(const SharedTotals& totals) {
-  return {{"look_ups", totals.look_ups},
-          {"look_ups_joined", totals.look_ups_joined},
-          {"look_ups_skipped", totals.look_ups_skipped},
-          {"look_ups_late", totals.look_ups_late},
-          {"asked", totals.asked},
-          {"there", totals.there},
-          {"read_gone", totals.read_gone},
-          {"read_corrupt", totals.read_corrupt},
-          {"read_late", totals.read_late},
-          {"read_failed", totals.read_failed},
-          {"wishes", totals.wishes},
-          {"wished_blocks", totals.wished},
-          {"present", totals.present},
-          {"renewed", totals.renewed},
-          {"written", totals.written},
-          {"drop_bound", totals.drop_bound},
-          {"drop_gone", totals.drop_gone},
-          {"drop_failed", totals.drop_failed},
-          {"drop_full", totals.drop_full},
-          {"drop_budget", totals.drop_budget},
-          {"drop_off", totals.drop_off}};
-}
-
-json::object to_json(const PrefetchTotals& totals) {
-  return {{"orders", totals.orders},           {"refused", totals.refused}, {"cut", totals.cut},
-          {"cancelled", totals.cancelled},     {"joined", totals.joined},   {"from_storage", totals.from_storage},
-          {"from_shared", totals.from_shared}, {"failed", totals.failed}};
+  json::object object = counts_of(stat);
+  object["corrupt"] = counts_by<SharedMismatch>(stat.mismatches);
+  object["read_bytes"] = count(stat.read);
+  object["written_bytes"] = count(stat.written);
+  return object;
 }
 
 /// `of_cache`: a cache uses the store, and not a TierStore.
@@ -208,36 +176,35 @@ json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
                       {"nodes", std::move(nodes)},
                       {"store", to_json(shared.stat)}};
   if (!of_cache) return object;
-  object["cache"] = to_json(shared.totals);
+  object["cache"] = counts_of(shared.totals);
   object["waiting_blocks"] = shared.waiting_blocks;
   object["round_trip_seconds"] = shared.round_trip_seconds;
   return object;
 }
 
 json::object to_json(const AdminSnapshot::Pool& pool) {
-  json::object host = to_json(pool.host, pool.quarantined_host, pool.retiring_host);
+  json::object host = to_json(pool.host);
   host["wanted"] = pool.host_memory.wanted;
   host["usable"] = pool.host_memory.usable;
   host["mapped_bytes"] = count(pool.host_memory.mapped);
   host["growth_failures"] = pool.host_growth_failures;
   host["growth_error"] = pool.host_memory.failure;
-  json::object device = to_json(pool.device, pool.quarantined_device, pool.retiring_device);
+  json::object device = to_json(pool.device);
   device["blocks_max"] = pool.device_blocks_max;
   json::object object{{"block_bytes", count(pool.block_bytes)}, {"device", std::move(device)}, {"host", std::move(host)}};
   if (pool.store) object["storage"] = to_json(*pool.store, pool.health);
   return object;
 }
 
-json::object to_json(const RequestTotals& totals, std::string_view unit) {
-  json::object object{{"requests", totals.requests}, {"unit", unit}, {"asked", totals.asked}};
-  for (const Source source : all_sources) object[terrace::to_string(source)] = totals.found[source];
-  object["external"] = totals.external;
-  object["miss"] = totals.miss;
+/// `unit_tokens`: AdminSnapshot::unit_tokens.
+json::object to_json(const RequestTotals& totals, std::uint32_t unit_tokens) {
+  const std::uint64_t each = std::max(unit_tokens, 1U);
+  json::object object{
+      {"requests", totals.requests}, {"unit", unit_tokens == 0 ? "blocks" : "tokens"}, {"asked", totals.asked * each}};
+  for (const Source source : all_sources) object[terrace::to_string(source)] = totals.found[source] * each;
+  object["external"] = totals.external * each;
+  object["miss"] = totals.miss * each;
   return object;
-}
-
-json::object to_json(const Moved& moved) {
-  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
 }
 
 json::object to_json(const WaitTotal& wait) { return {{"requests", wait.requests}, {"seconds", wait.seconds}}; }
@@ -263,63 +230,14 @@ json::object to_json(const SlowRequest& request) {
   return {{"id", request.id.value()}, {"seconds", request.seconds}, {"for", waited_for(request)}};
 }
 
-json::object to_json(const ManagerStats& stats) {
-  return {{"acquired", stats.acquired},
-          {"refused_no_room", stats.refused_no_room},
-          {"refused_never_fits", stats.refused_never_fits},
-          {"refused_paused", stats.refused_paused},
-          {"refused_invalid", stats.refused_invalid},
-          {"aborted", stats.aborted},
-          {"joined", stats.joined},
-          {"turned_down", stats.turned_down},
-          {"load_failures", stats.load_failures},
-          {"loads_late", stats.loads_late},
-          {"evicted_device", stats.evicted_device},
-          {"evicted_host", stats.evicted_host},
-          {"dropped_clean", stats.dropped_clean},
-          {"dropped_lost", stats.dropped_lost},
-          {"stored_evicted", stats.stored_evicted},
-          {"cleared", stats.cleared}};
-}
-
 json::object to_json(const MissTotals& misses) {
-  json::object object;
-  for (std::size_t reason = 0; reason < miss_reason_count; ++reason) {
-    object[name_of(terrace::to_string(static_cast<MissReason>(reason)))] = misses.units[reason];
-  }
+  json::object object = counts_by<MissReason>(misses.units);
   std::uint64_t counted = 0;
   std::size_t bucket = 0;
   while (bucket + 1 < Histogram::buckets && (counted += misses.gone_seconds.counts[bucket]) * 2 < misses.gone_seconds.total())
     ++bucket;
   object["gone_seconds_median"] = Histogram::smallest(bucket);
   return object;
-}
-
-json::object to_json(const OffloadTotals& totals) {
-  return {{"jobs", totals.jobs},
-          {"refused", totals.refused},
-          {"loaded_host", totals.loaded_host},
-          {"loaded_storage", totals.loaded_storage},
-          {"loaded_shared", totals.loaded_shared},
-          {"load_misses", totals.load_misses},
-          {"load_failures", totals.load_failures},
-          {"stored", totals.stored},
-          {"already_there", totals.already_there},
-          {"store_full", totals.store_full},
-          {"store_failures", totals.store_failures},
-          {"late", totals.late},
-          {"loads", totals.loads},
-          {"stores", totals.stores},
-          {"asked", totals.asked},
-          {"found", totals.found}};
-}
-
-json::object to_json(const CopyTotals& copies) {
-  return {{"ordered", copies.ordered},
-          {"done", copies.done},
-          {"failed", copies.failed},
-          {"cancelled", copies.cancelled},
-          {"late", copies.late}};
 }
 
 /// `each`: tokens in one counted unit.
@@ -334,7 +252,7 @@ json::object to_json(const StorageGain& gain, std::uint32_t each) {
 
 json::object to_json(const RankHealth& rank) {
   return {{"name", rank.name},
-          {"state", to_string(rank.state)},
+          {"state", describe::enum_to_string(rank.state, "unknown")},
           {"transfers", rank.transfers},
           {"failures_in_row", rank.failures_in_row},
           {"oldest_seconds", std::chrono::duration<double>(rank.oldest).count()}};
@@ -360,35 +278,10 @@ std::string_view waited_for(const SlowRequest& request) {
   return request.looked ? "looking" : "room";
 }
 
-std::string_view to_string(Direction direction) { return direction == Direction::swap_in ? "swap_in" : "swap_out"; }
-
-std::string_view to_string(Urgency urgency) {
-  switch (urgency) {
-    case Urgency::request: return "request";
-    case Urgency::make_room: return "make_room";
-    case Urgency::store: return "store";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(CacheStatus status) {
-  switch (status) {
-    case CacheStatus::normal: return "normal";
-    case CacheStatus::clearing: return "clearing";
-    case CacheStatus::cleared: return "cleared";
-  }
-  return "unknown";
-}
-
-std::string_view to_string(HealthState state) {
-  switch (state) {
-    case HealthState::ok: return "ok";
-    case HealthState::degraded: return "degraded";
-    case HealthState::idle: return "idle";
-    case HealthState::stalled: return "stalled";
-  }
-  return "unknown";
-}
+std::string_view to_string(Direction direction) { return describe::enum_to_string(direction, "unknown"); }
+std::string_view to_string(Urgency urgency) { return describe::enum_to_string(urgency, "unknown"); }
+std::string_view to_string(CacheStatus status) { return describe::enum_to_string(status, "unknown"); }
+std::string_view to_string(HealthState state) { return describe::enum_to_string(state, "unknown"); }
 
 Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval, bool commands_wait) {
   Health health;
@@ -418,11 +311,12 @@ StorageGain storage_gain(const AdminSnapshot& snapshot) {
 }
 
 json::object to_json(const AdminSnapshot& snapshot) {
+  const auto left_out = snapshot.shared ? std::nullopt : std::optional<std::string_view>{"shared_"};
   if (snapshot.tier_store) {
     const AdminSnapshot::Pool& pool = snapshot.pools.front();
     json::object all{{"snapshot", snapshot.number},
                      {"erasing", snapshot.erasing},
-                     {"store", to_json(*snapshot.tier_store, snapshot.shared.has_value())},
+                     {"store", counts_of(*snapshot.tier_store, left_out)},
                      {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
                      {"io", snapshot.io}};
     if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
@@ -435,33 +329,19 @@ json::object to_json(const AdminSnapshot& snapshot) {
   };
   const WorkLeft& work = snapshot.work;
   const std::uint32_t tokens = snapshot.unit_tokens;
-  json::object requests = to_json(snapshot.stats.requests, tokens == 0 ? "blocks" : "tokens");
-  if (tokens > 1) {
-    for (auto& [name, value] : requests) {
-      if (name != "requests" && name != "unit") value = value.to_number<std::uint64_t>() * tokens;
-    }
-  }
-  json::object moved{{"swap_out", to_json(snapshot.moved.swap_out)},
-                     {"swap_in", to_json(snapshot.moved.swap_in)},
-                     {"storage_reads", to_json(snapshot.moved.storage_reads)},
-                     {"storage_writes", to_json(snapshot.moved.storage_writes)}};
-  if (snapshot.shared) {
-    moved["shared_reads"] = to_json(snapshot.moved.shared_reads);
-    moved["shared_writes"] = to_json(snapshot.moved.shared_writes);
-  }
   json::object all{
       {"cache", to_string(snapshot.status)},
       {"transfers_paused", snapshot.transfers_paused},
       {"erasing", snapshot.erasing},
       {"snapshot", snapshot.number},
       {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
-      {"requests", std::move(requests)},
+      {"requests", to_json(snapshot.stats.requests, tokens)},
       {"waits", to_json(snapshot.waits)},
       {"queues", array_of(snapshot.queues)},
       {"slowest", array_of(snapshot.slowest)},
-      {"blocks", to_json(snapshot.stats)},
+      {"blocks", counts_of(snapshot.stats)},
       {"misses", to_json(snapshot.misses)},
-      {"moved", std::move(moved)},
+      {"moved", counts_of(snapshot.moved, left_out)},
       {"storage_gain", to_json(storage_gain(snapshot), snapshot.offload ? 1 : std::max(tokens, 1U))},
       {"daily_writes",
        {{"limit_bytes", count(snapshot.daily_writes.limit)},
@@ -474,28 +354,24 @@ json::object to_json(const AdminSnapshot& snapshot) {
         {"stopped", snapshot.link.stopped},
         {"silent", snapshot.link.silent},
         {"reason", snapshot.link.reason},
-        {"swap_outs", to_json(snapshot.stats.swap_outs)},
-        {"swap_ins", to_json(snapshot.stats.swap_ins)}}},
+        {"swap_outs", counts_of(snapshot.stats.swap_outs)},
+        {"swap_ins", counts_of(snapshot.stats.swap_ins)}}},
       {"ranks", array_of(snapshot.ranks)},
       {"io", snapshot.io},
       {"settings", to_json(snapshot.settings)}};
-  if (snapshot.offload) all["offload"] = to_json(*snapshot.offload);
-  else all["prefetches"] = to_json(snapshot.prefetches);
+  if (snapshot.offload) all["offload"] = counts_of(*snapshot.offload);
+  else all["prefetches"] = counts_of(snapshot.prefetches);
   if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, true);
   return all;
 }
 
 json::object to_json(const WriteBackProgress& job) {
-  json::object blocks;
-  for (std::size_t outcome = 0; outcome < write_back_outcome_count; ++outcome) {
-    blocks[name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))] = job.blocks[outcome];
-  }
   return {{"id", job.id.value()},
           {"target", terrace::to_string(job.target)},
           {"scope", terrace::to_string(job.scope)},
           {"state", name_of(terrace::to_string(job.state))},
           {"looked_at", job.looked_at},
-          {"blocks", std::move(blocks)},
+          {"blocks", counts_by<WriteBackOutcome>(job.blocks)},
           {"under_way", job.under_way},
           {"written_bytes", count(job.written)},
           {"durable_bytes", count(job.durable)},
@@ -512,4 +388,5 @@ json::array to_json(std::span<const WriteBackResult> results) {
   return all;
 }
 
-}  // namespace terrace::admin
+}  // namespace admin
+}  // namespace terrace

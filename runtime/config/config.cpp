@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -108,9 +107,10 @@ void Config::read_file(const std::filesystem::path& file) {
 void Config::read_environment(const char* const* variables) {
   Impl read = *impl_;
   read.ignored.clear();
-  std::vector<std::string> known{std::string{password_variable}};
+  // The common prefix does not make two names similar.
+  std::vector<std::string> ends{std::string{password_variable.substr(variable_prefix.size())}};
   for (const Option& option : config::options()) {
-    if (!option.variable().empty()) known.push_back(option.variable());
+    if (const std::string known = option.variable(); !known.empty()) ends.push_back(known.substr(variable_prefix.size()));
   }
   for (; variables != nullptr && *variables != nullptr; ++variables) {
     const std::string_view variable{*variables};
@@ -126,10 +126,6 @@ void Config::read_environment(const char* const* variables) {
       read.givens.add_word(*option, word, {ConfigLevel::environment, std::string{name}});
       continue;
     }
-    // The common prefix does not make two names similar.
-    std::vector<std::string> ends;
-    ends.reserve(known.size());
-    for (const std::string& each : known) ends.push_back(each.substr(variable_prefix.size()));
     const std::string_view nearest = nearest_name(name.substr(variable_prefix.size()), ends);
     if (!nearest.empty()) {
       throw ConfigError{

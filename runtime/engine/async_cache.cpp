@@ -51,27 +51,229 @@ struct AsyncCache::State final : LeaseHome {
     Wait<> wait;
   };
 
-  State(const asio::any_io_executor& strand, Cache& served);
-  ~State() override;
+  State(const asio::any_io_executor& strand, Cache& served) : cache{served}, wake_up{strand, served.wake_fd()}, timer{strand} {
+    wait_for_wake();
+  }
+
+  ~State() override {
+    wake_up.release();  // the descriptor belongs to the cache
+    take_returned();    // leases that ended after the stop
+    stop_if_alive(leases.size(), "AsyncCache");
+  }
+
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   /// Any thread.
-  void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
-  void give_up(RequestId id);
-  [[nodiscard]] bool try_acquire(Waiting& waiting);
-  void take_returned();
-  void turn();
-  void on_event(const RequestEvent& event);
-  static void end_layers_waits(Loading& loading);
-  void grant(RequestId id, Wait<Grant> wait, std::uint32_t layers = Grant::all_layers);
-  void admit();
-  void tell_ended_jobs();
-  void tell_ended_changes();
-  void wait_for_wake();
-  void wait_for_deadline();
-  void finish_stop();
-  void end_waits();
+  void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override {
+    returned.push(std::move(lease));
+    cache.wake();
+  }
+
+  void give_up(RequestId id) {
+    Lease lease = std::move(leases.at(id));
+    leases.erase(id);
+    lease.reset();
+  }
+
+  /// Returns false if the request must still wait for slots.
+  [[nodiscard]] bool try_acquire(Waiting& waiting) {
+    Result<Lease> lease = cache.acquire(waiting.request);
+    if (!lease) {
+      if (lease.error() == Errc::no_room) return false;
+      fail(std::move(waiting.wait), lease.error());
+      return true;
+    }
+    const RequestId id = waiting.request.id;
+    const bool ready = cache.state(*lease) == RequestState::ready;
+    leases.emplace(id, std::move(*lease));
+    if (ready) {
+      grant(id, std::move(waiting.wait));
+    } else {
+      accepted.emplace(id, std::move(waiting));
+    }
+    return true;
+  }
+
+  void grant(RequestId id, Wait<Grant> wait, std::uint32_t layers = Grant::all_layers) {
+    const Lease& lease = leases.at(id);
+    Grant granted;
+    granted.lease = Lease{*this, id};
+    const auto table = cache.block_table(lease).value();
+    const auto sources = cache.hit_sources(lease).value();
+    granted.table.assign(table.begin(), table.end());
+    granted.hit_sources.assign(sources.begin(), sources.end());
+    granted.stats = cache.request_stats(lease).value();
+    granted.seconds_waited = cache.seconds_waited(lease);
+    granted.layers = layers;
+    complete(std::move(wait), {}, std::move(granted));
+  }
+
+  /// Admits the requests that wait for slots, in order. The first one that does not fit blocks the others, so that no request
+  /// starves.
+  void admit() {
+    const TimePoint now = std::chrono::steady_clock::now();
+    while (!queue.empty()) {
+      Waiting& first = queue.front();
+      if (stop_begun || first.request.deadline <= now) {
+        const Errc error = stop_begun ? Errc::stopped : Errc::deadline_exceeded;
+        fail(std::move(first.wait), error);
+      } else if (!try_acquire(first)) {
+        return;
+      }
+      queue.pop_front();
+    }
+  }
+
+  void take_returned() {
+    cache.engine().note_thread();
+    returned.take([this](const std::unique_ptr<ReturnedLease>& ended) {
+      const auto found = leases.find(ended->id);
+      TERRACE_CHECK(found != leases.end());
+      Lease lease = std::move(found->second);
+      leases.erase(found);
+      if (const auto loading = loads.find(ended->id); loading != loads.end()) {
+        loading->second.error = Errc::unknown_request;
+        end_layers_waits(loading->second);
+        loads.erase(loading);
+      }
+      if (ended->last_use) lease.used_until(*ended->last_use);
+      lease.reset();
+    });
+  }
+
+  /// Handles everything that may have changed. Called after each operation, wake-up and deadline.
+  void turn() {
+    take_returned();
+    for (const RequestEvent& event : cache.poll()) on_event(event);
+    admit();
+    cache.end_step();
+    tell_ended_jobs();
+    tell_ended_changes();
+    finish_stop();
+    wait_for_deadline();
+  }
+
+  void on_event(const RequestEvent& event) {
+    const std::uint32_t layers = event.ends_wait() ? Grant::all_layers : event.layers;
+    if (const auto found = loads.find(event.id); found != loads.end()) {
+      Loading& loading = found->second;
+      loading.error = event.error;
+      if (!event.error) loading.layers = layers;
+      end_layers_waits(loading);
+      if (event.ends_wait() && !event.error) loads.erase(found);
+      return;
+    }
+    const auto found = accepted.find(event.id);
+    TERRACE_CHECK(found != accepted.end());
+    if (event.error == Errc::no_room) {
+      // Blocks that it needs have been evicted, or other requests have taken the slots while it looked up the shared store. It
+      // waits again, as the first in the queue.
+      queue.push_front(std::move(found->second));
+      accepted.erase(found);
+      return give_up(event.id);
+    }
+    auto wait = std::move(found->second.wait);
+    accepted.erase(found);
+    if (event.error) {
+      give_up(event.id);
+      return fail(std::move(wait), event.error);
+    }
+    if (!event.ends_wait()) loads[event.id].layers = layers;
+    grant(event.id, std::move(wait), layers);
+  }
+
+  /// Completes the waits for layers that have arrived, and all waits if the request has failed.
+  static void end_layers_waits(Loading& loading) {
+    std::erase_if(loading.waits, [&](LayersWait& each) {
+      if (!loading.error && loading.layers < each.wanted) return false;
+      complete(std::move(each.wait), loading.error, loading.layers);
+      return true;
+    });
+  }
+
+  void tell_ended_changes() {
+    std::erase_if(change_waits, [](ChangeWait& change) {
+      const std::optional<ErrorCode> ended = change.end();
+      if (ended) complete(std::move(change.wait), *ended);
+      return ended.has_value();
+    });
+  }
+
+  void tell_ended_jobs() {
+    std::erase_if(job_waits, [this](JobWait& job) {
+      const std::optional<WriteBackProgress> progress = cache.write_back(job.id);
+      if (progress && !progress->ended()) return false;
+      // Nothing: the job ended so long ago that its record was dropped.
+      const ErrorCode error = progress ? ErrorCode{} : Errc::not_found;
+      if (job.progress) {
+        complete(std::move(job.progress), error, progress.value_or(WriteBackProgress{}));
+      } else {
+        complete(std::move(job.checkpoint), error,
+                 progress ? CheckpointReport{*progress, cache.durability()} : CheckpointReport{});
+      }
+      return true;
+    });
+  }
+
+  void finish_stop() {
+    if (stops.empty()) return;
+    if (!resting) {
+      const bool late = stop_until <= std::chrono::steady_clock::now();
+      if (late) end_waits();
+      if (!late && !cache.work_left().none()) return;
+      // Nothing needs to wake this object any more, so the executor may run out of work.
+      resting = true;
+      wake_up.cancel();
+      timer.expires_at({});  // cancels its wait, too
+    }
+    // A completed stop may destroy this object at once, on another thread. So complete it only when no handler will run any more,
+    // and this turn has ended.
+    if (handlers > 0) return;
+    stop_until = never;
+    asio::post(wake_up.get_executor(), [waits = std::exchange(stops, {}), left = cache.work_left()]() mutable {
+      for (auto& wait : waits) complete(std::move(wait), {}, left);
+    });
+  }
+
+  /// Fails the requests that wait for their blocks, the waits for layers, and the waits for a clear or a resize. Requests that
+  /// waited for slots have failed before.
+  void end_waits() {
+    for (ChangeWait& change : std::exchange(change_waits, {})) fail(std::move(change.wait), Errc::stopped);
+    for (auto& [id, waiting] : std::exchange(accepted, {})) {
+      give_up(id);
+      fail(std::move(waiting.wait), Errc::stopped);
+    }
+    for (auto& [id, loading] : loads) {
+      loading.error = Errc::stopped;
+      end_layers_waits(loading);
+    }
+  }
+
+  void wait_for_wake() {
+    ++handlers;
+    wake_up.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+      --handlers;
+      if (resting) return finish_stop();
+      if (error) return;
+      turn();
+      if (!resting) wait_for_wake();
+    });
+  }
+
+  void wait_for_deadline() {
+    if (resting) return;
+    TimePoint deadline = std::min(cache.next_deadline(), stop_until);
+    if (!queue.empty()) deadline = std::min(deadline, queue.front().request.deadline);
+    if (deadline == never || deadline == timer.expiry()) return;
+    ++handlers;
+    timer.expires_at(deadline);
+    timer.async_wait([this](const ErrorCode& error) {
+      --handlers;
+      if (resting) return finish_stop();
+      if (!error) turn();
+    });
+  }
 
   Cache& cache;
   asio::posix::stream_descriptor wake_up;
@@ -241,228 +443,6 @@ void AsyncCache::begin_stop(Wait<WorkLeft> wait, TimePoint until) {
   s.stops.push_back(std::move(wait));
   s.cache.prepare_drain();
   s.turn();
-}
-
-// ---- the loop, on the strand
-
-AsyncCache::State::State(const asio::any_io_executor& strand, Cache& served)
-    : cache{served}, wake_up{strand, served.wake_fd()}, timer{strand} {
-  wait_for_wake();
-}
-
-AsyncCache::State::~State() {
-  wake_up.release();  // the descriptor belongs to the cache
-  take_returned();    // leases that ended after the stop
-  stop_if_alive(leases.size(), "AsyncCache");
-}
-
-void AsyncCache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
-  returned.push(std::move(lease));
-  cache.wake();
-}
-
-void AsyncCache::State::give_up(RequestId id) {
-  Lease lease = std::move(leases.at(id));
-  leases.erase(id);
-  lease.reset();
-}
-
-/// Returns false if the request must still wait for slots.
-bool AsyncCache::State::try_acquire(Waiting& waiting) {
-  Result<Lease> lease = cache.acquire(waiting.request);
-  if (!lease) {
-    if (lease.error() == Errc::no_room) return false;
-    fail(std::move(waiting.wait), lease.error());
-    return true;
-  }
-  const RequestId id = waiting.request.id;
-  const bool ready = cache.state(*lease) == RequestState::ready;
-  leases.emplace(id, std::move(*lease));
-  if (ready) {
-    grant(id, std::move(waiting.wait));
-  } else {
-    accepted.emplace(id, std::move(waiting));
-  }
-  return true;
-}
-
-void AsyncCache::State::grant(RequestId id, Wait<Grant> wait, std::uint32_t layers) {
-  const Lease& lease = leases.at(id);
-  Grant granted;
-  granted.lease = Lease{*this, id};
-  const auto table = cache.block_table(lease).value();
-  const auto sources = cache.hit_sources(lease).value();
-  granted.table.assign(table.begin(), table.end());
-  granted.hit_sources.assign(sources.begin(), sources.end());
-  granted.stats = cache.request_stats(lease).value();
-  granted.seconds_waited = cache.seconds_waited(lease);
-  granted.layers = layers;
-  complete(std::move(wait), {}, std::move(granted));
-}
-
-/// Admits the requests that wait for slots, in order. The first one that does not fit blocks the others, so that no request
-/// starves.
-void AsyncCache::State::admit() {
-  const TimePoint now = std::chrono::steady_clock::now();
-  while (!queue.empty()) {
-    Waiting& first = queue.front();
-    if (stop_begun || first.request.deadline <= now) {
-      const Errc error = stop_begun ? Errc::stopped : Errc::deadline_exceeded;
-      fail(std::move(first.wait), error);
-    } else if (!try_acquire(first)) {
-      return;
-    }
-    queue.pop_front();
-  }
-}
-
-void AsyncCache::State::take_returned() {
-  cache.engine().note_thread();
-  returned.take([this](const std::unique_ptr<ReturnedLease>& ended) {
-    const auto found = leases.find(ended->id);
-    TERRACE_CHECK(found != leases.end());
-    Lease lease = std::move(found->second);
-    leases.erase(found);
-    if (const auto loading = loads.find(ended->id); loading != loads.end()) {
-      loading->second.error = Errc::unknown_request;
-      end_layers_waits(loading->second);
-      loads.erase(loading);
-    }
-    if (ended->last_use) lease.used_until(*ended->last_use);
-    lease.reset();
-  });
-}
-
-/// Handles everything that may have changed. Called after each operation, wake-up and deadline.
-void AsyncCache::State::turn() {
-  take_returned();
-  for (const RequestEvent& event : cache.poll()) on_event(event);
-  admit();
-  cache.end_step();
-  tell_ended_jobs();
-  tell_ended_changes();
-  finish_stop();
-  wait_for_deadline();
-}
-
-void AsyncCache::State::on_event(const RequestEvent& event) {
-  const std::uint32_t layers = event.ends_wait() ? Grant::all_layers : event.layers;
-  if (const auto found = loads.find(event.id); found != loads.end()) {
-    Loading& loading = found->second;
-    loading.error = event.error;
-    if (!event.error) loading.layers = layers;
-    end_layers_waits(loading);
-    if (event.ends_wait() && !event.error) loads.erase(found);
-    return;
-  }
-  const auto found = accepted.find(event.id);
-  TERRACE_CHECK(found != accepted.end());
-  if (event.error == Errc::no_room) {
-    // Blocks that it needs have been evicted, or other requests have taken the slots while it looked up the shared store. It
-    // waits again, as the first in the queue.
-    queue.push_front(std::move(found->second));
-    accepted.erase(found);
-    return give_up(event.id);
-  }
-  auto wait = std::move(found->second.wait);
-  accepted.erase(found);
-  if (event.error) {
-    give_up(event.id);
-    return fail(std::move(wait), event.error);
-  }
-  if (!event.ends_wait()) loads[event.id].layers = layers;
-  grant(event.id, std::move(wait), layers);
-}
-
-/// Completes the waits for layers that have arrived, and all waits if the request has failed.
-void AsyncCache::State::end_layers_waits(Loading& loading) {
-  std::erase_if(loading.waits, [&](LayersWait& each) {
-    if (!loading.error && loading.layers < each.wanted) return false;
-    complete(std::move(each.wait), loading.error, loading.layers);
-    return true;
-  });
-}
-
-void AsyncCache::State::tell_ended_changes() {
-  std::erase_if(change_waits, [](ChangeWait& change) {
-    const std::optional<ErrorCode> ended = change.end();
-    if (ended) complete(std::move(change.wait), *ended);
-    return ended.has_value();
-  });
-}
-
-void AsyncCache::State::tell_ended_jobs() {
-  std::erase_if(job_waits, [this](JobWait& job) {
-    const std::optional<WriteBackProgress> progress = cache.write_back(job.id);
-    if (progress && !progress->ended()) return false;
-    // Nothing: the job ended so long ago that its record was dropped.
-    const ErrorCode error = progress ? ErrorCode{} : Errc::not_found;
-    if (job.progress) {
-      complete(std::move(job.progress), error, progress.value_or(WriteBackProgress{}));
-    } else {
-      complete(std::move(job.checkpoint), error, progress ? CheckpointReport{*progress, cache.durability()} : CheckpointReport{});
-    }
-    return true;
-  });
-}
-
-void AsyncCache::State::finish_stop() {
-  if (stops.empty()) return;
-  if (!resting) {
-    const bool late = stop_until <= std::chrono::steady_clock::now();
-    if (late) end_waits();
-    if (!late && !cache.work_left().none()) return;
-    // Nothing needs to wake this object any more, so the executor may run out of work.
-    resting = true;
-    wake_up.cancel();
-    timer.expires_at({});  // cancels its wait, too
-  }
-  // A completed stop may destroy this object at once, on another thread. So complete it only when no handler will run any more,
-  // and this turn has ended.
-  if (handlers > 0) return;
-  stop_until = never;
-  asio::post(wake_up.get_executor(), [waits = std::exchange(stops, {}), left = cache.work_left()]() mutable {
-    for (auto& wait : waits) complete(std::move(wait), {}, left);
-  });
-}
-
-/// Fails the requests that wait for their blocks, the waits for layers, and the waits for a clear or a resize. Requests that
-/// waited for slots have failed before.
-void AsyncCache::State::end_waits() {
-  for (ChangeWait& change : std::exchange(change_waits, {})) fail(std::move(change.wait), Errc::stopped);
-  for (auto& [id, waiting] : std::exchange(accepted, {})) {
-    give_up(id);
-    fail(std::move(waiting.wait), Errc::stopped);
-  }
-  for (auto& [id, loading] : loads) {
-    loading.error = Errc::stopped;
-    end_layers_waits(loading);
-  }
-}
-
-void AsyncCache::State::wait_for_wake() {
-  ++handlers;
-  wake_up.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
-    --handlers;
-    if (resting) return finish_stop();
-    if (error) return;
-    turn();
-    if (!resting) wait_for_wake();
-  });
-}
-
-void AsyncCache::State::wait_for_deadline() {
-  if (resting) return;
-  TimePoint deadline = std::min(cache.next_deadline(), stop_until);
-  if (!queue.empty()) deadline = std::min(deadline, queue.front().request.deadline);
-  if (deadline == never || deadline == timer.expiry()) return;
-  ++handlers;
-  timer.expires_at(deadline);
-  timer.async_wait([this](const ErrorCode& error) {
-    --handlers;
-    if (resting) return finish_stop();
-    if (!error) turn();
-  });
 }
 
 }  // namespace terrace

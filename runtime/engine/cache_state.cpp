@@ -3,7 +3,9 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -103,7 +105,10 @@ void CacheState::collect_until(TimePoint until) {
   take_returned();
   note_shared();
   if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
-  if (manager.learns_prefill()) learn_prefill(now);
+  if (manager.learns_prefill()) {
+    prefill.on_reached(parts.transfers.reached(), now);
+    manager.learn_prefill(prefill.unit_seconds());
+  }
   tell_load_costs();
   for (HostChunks& chunks : host_chunks) chunks.poll();
   manager.on_time(now);
@@ -142,11 +147,6 @@ void CacheState::drain_while(const std::function<bool()>& condition, TimePoint u
     return condition();
   };
   collect_while(continues, until);
-  end_call();
-}
-
-void CacheState::resume_transfers() {
-  executor.resume();
   end_call();
 }
 
@@ -198,18 +198,11 @@ void CacheState::note_acquired(const AcquireRequest& request, bool ready) {
   if (ready) end_wait_span(request.id, now, false);
 }
 
-bool CacheState::offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
-
 TimeTotal& CacheState::time_of(TraceSpan::Kind call) {
-  switch (call) {
-    case TraceSpan::Kind::acquire: return call_times.acquire;
-    case TraceSpan::Kind::extend: return call_times.extend;
-    case TraceSpan::Kind::commit: return call_times.commit;
-    case TraceSpan::Kind::release: return call_times.release;
-    case TraceSpan::Kind::load: return call_times.load;
-    case TraceSpan::Kind::store: return call_times.store;
-    default: return call_times.poll;
-  }
+  constexpr std::array by_kind{&CallTimes::acquire, &CallTimes::extend, &CallTimes::commit, &CallTimes::release,
+                               &CallTimes::load,    &CallTimes::store,  &CallTimes::poll};
+  static_assert(by_kind.size() == static_cast<std::size_t>(TraceSpan::Kind::poll) + 1);
+  return call_times.*by_kind.at(static_cast<std::size_t>(call));
 }
 
 void CacheState::ask_for_spans() {
@@ -272,11 +265,6 @@ void CacheState::end_call() {
   end_call_of_step();
   carry_out_shared();
   parts.transfers.wake_engine();
-}
-
-void CacheState::end_call_of_step() {
-  manager.settle();
-  carry_out();
 }
 
 void CacheState::carry_out() {
@@ -356,21 +344,17 @@ void CacheState::tell_load_costs() {
   for (const PoolId pool : pool_ids_) {
     const Bytes block = executor.pools()[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
-    const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
-    const std::uint64_t shared_max = std::min<std::uint64_t>(shared_trusted / block, std::numeric_limits<std::uint32_t>::max());
+    const auto blocks_in = [block](Bytes all) {
+      return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(all / block, 1, std::numeric_limits<std::uint32_t>::max()));
+    };
     manager.set_load_costs({.link_seconds = link * bytes,
                             .read_seconds = read * bytes,
-                            .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max)),
+                            .reads_max = blocks_in(trusted),
                             .shared_seconds = shared_read * bytes,
                             .shared_round_trip = manager.shared_round_trip_seconds(),
-                            .shared_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(shared_max))},
+                            .shared_max = blocks_in(shared_trusted)},
                            pool);
   }
-}
-
-void CacheState::learn_prefill(TimePoint now) {
-  prefill.on_reached(parts.transfers.reached(), now);
-  manager.learn_prefill(prefill.unit_seconds());
 }
 
 void CacheState::poison_freed(PoolId pool) {

@@ -13,6 +13,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -55,7 +56,10 @@ struct CacheState final : LeaseHome, SpanSink {
   void collect_while(const std::function<bool()>& condition, TimePoint until = never);
   /// The same, and resumes transfers whenever they are paused.
   void drain_while(const std::function<bool()>& condition, TimePoint until = never);
-  void resume_transfers();
+  void resume_transfers() {
+    executor.resume();
+    end_call();
+  }
   void end_quarantines();
   void note_end(const RequestEvent& event);
   /// Makes the stream wait for the leading layers of these transfers. Fails as TransferPort::await(), but with not_ready for a
@@ -66,7 +70,7 @@ struct CacheState final : LeaseHome, SpanSink {
   void note_time();
   void note_ready(RequestId id, TimePoint now);
   void note_acquired(const AcquireRequest& request, bool ready);
-  [[nodiscard]] bool offload_is_watched() const;
+  [[nodiscard]] bool offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
   /// Reports the keys for which `asked(index)` is true to the watches.
   template <class Asked>
   void note_offload_asked(PoolId pool, std::span<const BlockKey> keys, Asked asked) {
@@ -108,7 +112,10 @@ struct CacheState final : LeaseHome, SpanSink {
     return act(call);
   }
   /// The same for calls of a step: the transfers start at the end of the step.
-  void end_call_of_step();
+  void end_call_of_step() {
+    manager.settle();
+    carry_out();
+  }
   /// The same as change() for a call of a step.
   template <class Call>
   auto change_in_step(const Call& call) {
@@ -182,7 +189,6 @@ struct CacheState final : LeaseHome, SpanSink {
   void on_store(const StoreEvent& event, PoolId pool);
   void on_shared(const SharedExecutor::Ended& ended);
   void tell_load_costs();
-  void learn_prefill(TimePoint now);
   void poison_freed(PoolId pool);
 
   /// The times of a request that was accepted while a watch wanted spans.

@@ -34,10 +34,6 @@ HostChunks::HostChunks(HostArena& arena, CacheManager& manager, PoolId pool) : a
   if (!closing.empty()) TERRACE_CHECK(manager.administration().resize(Tier::host, sizes.host_blocks, pool, closing).has_value());
 }
 
-bool HostChunks::goes(std::uint32_t chunk) const { return std::ranges::find(going_, chunk, &Going::chunk) != going_.end(); }
-
-bool HostChunks::is_cancelled(std::uint32_t chunk) const { return std::ranges::find(cancelled_, chunk) != cancelled_.end(); }
-
 HostChunks::Plan HostChunks::plan(std::uint64_t slots) const {
   Plan plan;
   const auto open = [&](std::uint32_t chunk) { return arena_.state(chunk) == ChunkState::warm && !goes(chunk); };
@@ -99,11 +95,6 @@ Result<void> HostChunks::close(const Plan& plan, std::uint32_t blocks) {
     going_.push_back({chunk, here, here.first.value()});
   }
   return {};
-}
-
-void HostChunks::cancel(std::uint32_t chunk) {
-  arena_.cancel(chunk);
-  cancelled_.push_back(chunk);
 }
 
 void HostChunks::poll() {

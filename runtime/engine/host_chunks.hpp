@@ -6,6 +6,7 @@
 #include "terrace/types.hpp"
 #include "transfer/host/host_arena.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -53,11 +54,14 @@ class HostChunks {
     std::uint32_t grow = 0;
   };
 
-  [[nodiscard]] bool goes(std::uint32_t chunk) const;
-  [[nodiscard]] bool is_cancelled(std::uint32_t chunk) const;
+  [[nodiscard]] bool goes(std::uint32_t chunk) const { return std::ranges::find(going_, chunk, &Going::chunk) != going_.end(); }
+  [[nodiscard]] bool is_cancelled(std::uint32_t chunk) const { return std::ranges::find(cancelled_, chunk) != cancelled_.end(); }
   [[nodiscard]] Plan plan(std::uint64_t slots) const;
   [[nodiscard]] Result<void> close(const Plan& plan, std::uint32_t blocks);
-  void cancel(std::uint32_t chunk);
+  void cancel(std::uint32_t chunk) {
+    arena_.cancel(chunk);
+    cancelled_.push_back(chunk);
+  }
   void trim();
   void stop_growing();
 

@@ -81,7 +81,7 @@ IoOptions io_options(const TierStoreOptions& options) {
 struct TierStore::Parts {
   explicit Parts(const TierStoreOptions& options) : log{options.log, clock} {
     const TierLimits limits = limits_of(options);
-    if (options.idle_service) both.emplace(waker, idle.emplace(clock).waker());
+    if (options.idle_service) idle.emplace(clock, waker);
     begin_admin(options.admin);
     if (options.store) {
       store = options.store;
@@ -113,7 +113,7 @@ struct TierStore::Parts {
 
   [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
   /// The waker of the thread that works on the store: the owner's, and the idle service's if there is one.
-  [[nodiscard]] Waker& all_wakers() { return both ? static_cast<Waker&>(*both) : waker; }
+  [[nodiscard]] Waker& all_wakers() { return idle ? static_cast<Waker&>(*idle) : waker; }
 
   void begin_sharing(const TierStoreOptions& options, BlockStore& local) {
     const auto positive = [](Duration time, const char* name) {
@@ -233,7 +233,6 @@ struct TierStore::Parts {
   SteadyClock clock;
   EventFdWaker waker;               ///< the owner's
   std::optional<IdleService> idle;  ///< none if the options do not ask for it
-  std::optional<BothWakers> both;   ///< the same
   Log log;
   std::unique_ptr<IoEngine> engine;
   std::shared_ptr<BlockStore> store;

@@ -170,7 +170,7 @@ struct CacheSystem::Parts {
   explicit Parts(const CacheSystemOptions& options)
       : config{manager_config(options)}, engine_memory{options}, log{options.log, clock} {
     check_devices(options);
-    if (options.idle_service) both.emplace(waker, idle.emplace(clock).waker());
+    if (options.idle_service) idle.emplace(clock, waker);
     begin_admin(options);
     for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
       arenas.push_back(
@@ -220,7 +220,7 @@ struct CacheSystem::Parts {
   [[nodiscard]] IdleTotals idle_totals() const { return idle ? idle->totals() : IdleTotals{}; }
   [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
   /// The waker of the thread that works on the cache: the engine's, or the idle service's, too.
-  [[nodiscard]] Waker& all_wakers() { return both ? static_cast<Waker&>(*both) : waker; }
+  [[nodiscard]] Waker& all_wakers() { return idle ? static_cast<Waker&>(*idle) : waker; }
 
   /// Starts the endpoint before the memory is set up, which may take long. Until the cache is there, the endpoint answers that it
   /// has no data yet.
@@ -364,7 +364,6 @@ struct CacheSystem::Parts {
   std::optional<TraceFile> trace;
   EventFdWaker waker;                              ///< the engine's
   std::optional<IdleService> idle;                 ///< none if the options do not ask for it
-  std::optional<BothWakers> both;                  ///< the same
   std::vector<std::unique_ptr<HostArena>> arenas;  ///< by PoolId
   std::vector<std::shared_ptr<Device>> owned_devices;
   std::optional<RankDevices> devices;

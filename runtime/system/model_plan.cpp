@@ -2,15 +2,18 @@
 
 #include "runtime/system/pool_plan.hpp"
 
+#include <boost/describe.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 
 namespace terrace {
+
+BOOST_DESCRIBE_ENUM(KvType, float32, float16, bfloat16, float8, int8, int4)
+
 namespace {
 
 [[noreturn]] void refuse(std::size_t entry, const std::string& why) {
@@ -111,17 +114,7 @@ std::uint32_t bits_of(KvType type) {
   return 8;
 }
 
-std::string_view to_string(KvType type) {
-  switch (type) {
-    case KvType::float32: return "float32";
-    case KvType::float16: return "float16";
-    case KvType::bfloat16: return "bfloat16";
-    case KvType::float8: return "float8";
-    case KvType::int8: return "int8";
-    case KvType::int4: return "int4";
-  }
-  return "?";
-}
+std::string_view to_string(KvType type) { return boost::describe::enum_to_string(type, "?"); }
 
 void GroupPlan::apply_to(CacheSystemOptions& options) const {
   options.groups = groups;

@@ -35,8 +35,8 @@ AdminSnapshot serving() {
   snapshot.unit_tokens = 16;
   AdminSnapshot::Pool pool;
   pool.block_bytes = MiB;
-  pool.device = {.blocks = 100, .free = 25, .evictable = 50};
-  pool.host = {.blocks = 1000};
+  pool.device = {{.blocks = 100, .free = 25, .evictable = 50}};
+  pool.host = {{.blocks = 1000}};
   pool.host_memory.wanted = pool.host_memory.usable = 1000;
   pool.store.emplace();
   pool.store->capacity_blocks = 123'456;
@@ -190,9 +190,9 @@ TEST(LiveScreen, a_process_that_started_again_shows_no_negative_rates) {
 TEST(LiveScreen, is_never_wider_than_80_columns) {
   AdminSnapshot snapshot = serving();
   snapshot.pools.push_back(snapshot.pools.front());
-  snapshot.pools[1].device = {.blocks = 4'000'000'000, .free = 1, .evictable = 3'999'999'000};
+  snapshot.pools[1].device = {{.blocks = 4'000'000'000, .free = 1, .evictable = 3'999'999'000}};
   snapshot.pools[1].host_memory.usable = 5;
-  snapshot.pools[1].retiring_device = 4'000'000'000;
+  snapshot.pools[1].device.retiring = 4'000'000'000;
   snapshot.stats.requests.asked = ~0ULL / 1000;
   snapshot.moved.storage_writes = {.blocks = 1, .bytes = Bytes{~0ULL}, .seconds = 1e-9};
   snapshot.jobs.push_back({.id = WriteBackId{~0ULL}, .under_way = ~0ULL, .written = Bytes{~0ULL}});

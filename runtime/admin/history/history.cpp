@@ -126,7 +126,8 @@ void History::note(std::string text, WallTime wall, std::uint64_t times) {
   else minute.events.push_back({wall, std::move(text), times});
 }
 
-json::array History::to_json(std::optional<WallTime> at, std::chrono::minutes margin) const {
+json::array History::to_json(std::optional<WallTime> at) const {
+  constexpr std::chrono::minutes margin{2};
   json::array all;
   for (const Minute& minute : minutes_) {
     if (at) {

@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace terrace::admin {
@@ -69,9 +68,8 @@ class History {
   /// Notes an event. Several equal ones in a minute are one event.
   void note(std::string text, WallTime wall, std::uint64_t times = 1);
 
-  /// The minutes from `margin` before `at` to `margin` after it, the oldest first; without `at`, all minutes.
-  [[nodiscard]] boost::json::array to_json(std::optional<WallTime> at = {},
-                                           std::chrono::minutes margin = std::chrono::minutes{2}) const;
+  /// The minutes from two before `at` to two after it, the oldest first; without `at`, all minutes.
+  [[nodiscard]] boost::json::array to_json(std::optional<WallTime> at = {}) const;
 
  private:
   struct Event {

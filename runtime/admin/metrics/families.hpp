@@ -1,13 +1,16 @@
 #pragma once
 
 #include "runtime/admin/snapshot.hpp"
+#include "runtime/admin/status.hpp"
 
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <limits>
 #include <span>
@@ -25,18 +28,28 @@ using Labels = std::vector<ClientMetric::Label>;
 
 inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+/// Things that have a sample each in the families about them, with the labels of these samples.
+template <class T>
+using Rows = std::vector<std::pair<Labels, const T*>>;
+
+/// Rows with one label, by its values.
+template <class T>
+Rows<T> rows_of(const char* label, std::initializer_list<std::pair<const char*, const T*>> values) {
+  Rows<T> rows;
+  for (const auto& [value, row] : values) rows.push_back({{{label, value}}, row});
+  return rows;
+}
+
 /// Collects families. A family is made by its first sample; all its samples are added one after the other.
 class Families {
  public:
   template <class Number>
   void gauge(const char* name, const char* help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
-    metric.gauge.value = static_cast<double>(value);
+    add(name, help, MetricType::Gauge, std::move(labels)).gauge.value = static_cast<double>(value);
   }
   template <class Number>
   void counter(const char* name, const char* help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
-    metric.counter.value = static_cast<double>(value);
+    add(name, help, MetricType::Counter, std::move(labels)).counter.value = static_cast<double>(value);
   }
   /// The parts of one total, each with its own value of the label.
   using Parts = std::initializer_list<std::pair<const char*, std::uint64_t>>;
@@ -45,6 +58,31 @@ class Families {
   }
   void counters(const char* name, const char* help, const char* label, Parts parts) {
     for (const auto& [value, part] : parts) counter(name, help, part, {{label, value}});
+  }
+  /// A sample for each row. `number` is a member of a row, or a function of it.
+  template <class T, class Number>
+  void gauges(const char* name, const char* help, const Rows<T>& rows, const Number& number) {
+    for (const auto& [labels, row] : rows) gauge(name, help, std::invoke(number, *row), labels);
+  }
+  template <class T, class Number>
+  void counters(const char* name, const char* help, const Rows<T>& rows, const Number& number) {
+    for (const auto& [labels, row] : rows) counter(name, help, std::invoke(number, *row), labels);
+  }
+  /// Counts by the values of an enumeration.
+  template <class E, std::size_t n>
+  void counters_by(const char* name, const char* help, const char* label, const std::array<std::uint64_t, n>& counts) {
+    for (std::size_t each = 0; each < n; ++each) {
+      counter(name, help, counts[each], {{label, name_of(to_string(static_cast<E>(each)))}});
+    }
+  }
+  /// 1 for the state that is the present one, 0 for the others. Their label is "state".
+  template <class State>
+  void states(const char* name, const char* help, std::initializer_list<State> all, State now, Labels labels = {}) {
+    labels.push_back({"state", ""});
+    for (const State state : all) {
+      labels.back().value = name_of(to_string(state));
+      gauge(name, help, state == now ? 1 : 0, labels);
+    }
   }
   /// `total` has the members of TimeTotal except `number`.
   template <class Total>
@@ -61,6 +99,9 @@ class Families {
     }
     metric.histogram.sample_count = so_far;
     metric.histogram.sample_sum = total.seconds;
+  }
+  void times(const char* name, const char* help, const Rows<TimeTotal>& rows) {
+    for (const auto& [labels, total] : rows) times(name, help, *total, labels);
   }
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
 
@@ -83,35 +124,27 @@ class Families {
 };
 
 inline Labels of_pool(std::size_t pool) { return {{"pool", std::to_string(pool)}}; }
-inline Labels of_pool(std::size_t pool, std::string_view tier) {
-  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}};
-}
-inline Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) {
-  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}, {"state", std::string{state}}};
-}
 inline Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
 
 // The metric families of caches and of stores.
 inline constexpr const char* evictions_help =
     "Copies that were dropped for slots: of requests, ahead of them, or because the tier became smaller";
 
-struct MovedKind {
-  const char* name;
-  Moved total;
-};
-inline void add_moved_totals(Families& all, std::span<const MovedKind> kinds) {
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
-  }
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
-  }
+inline void add_moved_totals(Families& all, const Rows<Moved>& directions) {
+  all.counters("terrace_moved_blocks_total", "Blocks that were copied", directions, &Moved::blocks);
+  all.counters("terrace_moved_bytes_total", "Bytes that were copied", directions,
+               [](const Moved& moved) { return count(moved.bytes); });
+}
+
+inline Rows<AdminSnapshot::Pool> rows_of_pools(const AdminSnapshot& snapshot) {
+  Rows<AdminSnapshot::Pool> rows;
+  for (const AdminSnapshot::Pool& pool : snapshot.pools) rows.emplace_back(of_pool(rows.size()), &pool);
+  return rows;
 }
 
 inline void add_block_bytes(Families& all, const AdminSnapshot& snapshot) {
-  for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-    all.gauge("terrace_block_bytes", "Size of a block", count(snapshot.pools[pool].block_bytes), of_pool(pool));
-  }
+  all.gauges("terrace_block_bytes", "Size of a block", rows_of_pools(snapshot),
+             [](const AdminSnapshot::Pool& pool) { return count(pool.block_bytes); });
 }
 
 /// The counts of the storage of all pools.

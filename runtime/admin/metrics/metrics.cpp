@@ -2,24 +2,16 @@
 
 #include "runtime/admin/metrics/families.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <span>
 #include <string>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 namespace terrace::admin {
 namespace {
 
 void add_endpoint(Families& all, const Health& health, Duration age) {
-  for (const HealthState state : {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}) {
-    all.gauge("terrace_health", "1 for the state that the cache or store is in, 0 for the others", health.state == state ? 1 : 0,
-              label("state", to_string(state)));
-  }
+  all.states("terrace_health", "1 for the state that the cache or store is in, 0 for the others",
+             {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}, health.state);
   all.gauge("terrace_snapshot_age_seconds", "Time since what this page shows was published", seconds(age));
 }
 
@@ -105,25 +97,20 @@ void add_blocks(Families& all, const ManagerStats& stats) {
 
 void add_moved(Families& all, const AdminSnapshot& snapshot) {
   const MovedTotals& moved = snapshot.moved;
-  const std::array<MovedKind, 6> every{{{"swap_out", moved.swap_out},
-                                        {"swap_in", moved.swap_in},
-                                        {"storage_read", moved.storage_reads},
-                                        {"storage_write", moved.storage_writes},
-                                        {"shared_read", moved.shared_reads},
-                                        {"shared_write", moved.shared_writes}}};
-  const std::span<const MovedKind> kinds = std::span{every}.first(snapshot.shared ? 6 : 4);
-  add_moved_totals(all, kinds);
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moving_seconds_total", "Time during which at least one copy was under way", total.seconds,
-                label("direction", kind));
-  }
+  Rows<Moved> directions = rows_of<Moved>("direction", {{"swap_out", &moved.swap_out},
+                                                        {"swap_in", &moved.swap_in},
+                                                        {"storage_read", &moved.storage_reads},
+                                                        {"storage_write", &moved.storage_writes},
+                                                        {"shared_read", &moved.shared_reads},
+                                                        {"shared_write", &moved.shared_writes}});
+  if (!snapshot.shared) directions.resize(4);
+  add_moved_totals(all, directions);
+  all.counters("terrace_moving_seconds_total", "Time during which at least one copy was under way", directions, &Moved::seconds);
   all.gauges("terrace_under_way", "Transfers, reads of blocks and writes of blocks that have not ended", "kind",
              {{"transfer", snapshot.work.transfers}, {"read", snapshot.work.reads}, {"write", snapshot.work.writes}});
   all.gauge("terrace_transfers_paused", "1 if transfers are paused", snapshot.transfers_paused ? 1 : 0);
-  for (const CacheStatus state : {CacheStatus::normal, CacheStatus::clearing, CacheStatus::cleared}) {
-    all.gauge("terrace_cache_state", "1 for the state of the cache, 0 for the others; it serves requests only if it is normal",
-              snapshot.status == state ? 1 : 0, label("state", to_string(state)));
-  }
+  all.states("terrace_cache_state", "1 for the state of the cache, 0 for the others; it serves requests only if it is normal",
+             {CacheStatus::normal, CacheStatus::clearing, CacheStatus::cleared}, snapshot.status);
   all.gauge("terrace_erasing", "1 while a kill may bring back blocks that a clear has removed from storage",
             snapshot.erasing ? 1 : 0);
   for (const auto& [direction, copies] :
@@ -138,109 +125,92 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
             snapshot.link.in_use ? 1 : 0);
   all.counter("terrace_link_stopped_total", "How often terrace_link_up became 0", snapshot.link.stopped);
   all.counter("terrace_link_silent_total", "Copies between device and host that were found not to end", snapshot.link.silent);
-  for (const RankHealth& rank : snapshot.ranks) {
-    all.gauge("terrace_rank_up", "1 if the rank keeps up and its copies arrive", rank.state == RankHealth::State::well ? 1 : 0,
-              label("rank", rank.name));
-  }
-  for (const RankHealth& rank : snapshot.ranks) {
-    all.gauge("terrace_rank_oldest_transfer_seconds", "Age of the oldest transfer that the rank owes", seconds(rank.oldest),
-              label("rank", rank.name));
-  }
+  Rows<RankHealth> ranks;
+  for (const RankHealth& rank : snapshot.ranks) ranks.emplace_back(label("rank", rank.name), &rank);
+  all.gauges("terrace_rank_up", "1 if the rank keeps up and its copies arrive", ranks,
+             [](const RankHealth& rank) { return rank.state == RankHealth::State::well ? 1 : 0; });
+  all.gauges("terrace_rank_oldest_transfer_seconds", "Age of the oldest transfer that the rank owes", ranks,
+             [](const RankHealth& rank) { return seconds(rank.oldest); });
 }
 
 void add_queues(Families& all, const AdminSnapshot& snapshot) {
-  const auto of = [](const TransferQueue& queue) {
-    return Labels{{"direction", std::string{to_string(queue.direction)}}, {"urgency", std::string{to_string(queue.urgency)}}};
-  };
-  const auto gauge = [&](const char* name, const char* help, auto member) {
-    for (const TransferQueue& queue : snapshot.queues) all.gauge(name, help, queue.*member, of(queue));
-  };
-  gauge("terrace_transfers_queued", "Transfers that have not ended", &TransferQueue::transfers);
-  gauge("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", &TransferQueue::blocks);
-  gauge("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended",
-        &TransferQueue::oldest_seconds);
-  const auto times = [&](const char* direction, const TimeTotal& total) {
-    all.times("terrace_transfer_seconds", "Time from the order of a transfer, or of a read or write of one block, to its end",
-              total, label("direction", direction));
-  };
-  times("swap_out", snapshot.transfer_times.swap_out);
-  times("swap_in", snapshot.transfer_times.swap_in);
-  times("storage_read", snapshot.transfer_times.storage_read);
-  times("storage_write", snapshot.transfer_times.storage_write);
-  if (snapshot.shared) {
-    times("shared_probe", snapshot.transfer_times.shared_probe);
-    times("shared_read", snapshot.transfer_times.shared_read);
-    times("shared_write", snapshot.transfer_times.shared_write);
+  Rows<TransferQueue> queues;
+  for (const TransferQueue& queue : snapshot.queues) {
+    const Labels labels{{"direction", std::string{to_string(queue.direction)}},
+                        {"urgency", std::string{to_string(queue.urgency)}}};
+    queues.emplace_back(labels, &queue);
   }
+  all.gauges("terrace_transfers_queued", "Transfers that have not ended", queues, &TransferQueue::transfers);
+  all.gauges("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", queues, &TransferQueue::blocks);
+  all.gauges("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended", queues,
+             &TransferQueue::oldest_seconds);
+  const TransferTimes& times = snapshot.transfer_times;
+  Rows<TimeTotal> directions = rows_of<TimeTotal>("direction", {{"swap_out", &times.swap_out},
+                                                                {"swap_in", &times.swap_in},
+                                                                {"storage_read", &times.storage_read},
+                                                                {"storage_write", &times.storage_write},
+                                                                {"shared_probe", &times.shared_probe},
+                                                                {"shared_read", &times.shared_read},
+                                                                {"shared_write", &times.shared_write}});
+  if (!snapshot.shared) directions.resize(4);
+  all.times("terrace_transfer_seconds", "Time from the order of a transfer, or of a read or write of one block, to its end",
+            directions);
   const CallTimes& calls = snapshot.calls;
-  for (const auto& [call, total] :
-       {std::pair{"acquire", calls.acquire}, std::pair{"extend", calls.extend}, std::pair{"commit", calls.commit},
-        std::pair{"release", calls.release}, std::pair{"load", calls.load}, std::pair{"store", calls.store},
-        std::pair{"poll", calls.poll}}) {
-    all.times("terrace_call_seconds", "Time of calls of the engine; one call in sixteen is measured", total, label("call", call));
-  }
+  all.times("terrace_call_seconds", "Time of calls of the engine; one call in sixteen is measured",
+            rows_of<TimeTotal>("call", {{"acquire", &calls.acquire},
+                                        {"extend", &calls.extend},
+                                        {"commit", &calls.commit},
+                                        {"release", &calls.release},
+                                        {"load", &calls.load},
+                                        {"store", &calls.store},
+                                        {"poll", &calls.poll}}));
 }
 
 void add_misses(Families& all, const MissTotals& misses) {
-  for (std::size_t n = 0; n < miss_reason_count; ++n) {
-    all.counter(
-        "terrace_missed_units_total",
-        "Blocks that requests asked for and had to compute, in hash units, by what became of their copies; estimated from a "
-        "share of the keys",
-        misses.units[n], label("reason", name_of(to_string(static_cast<MissReason>(n)))));
-  }
+  all.counters_by<MissReason>(
+      "terrace_missed_units_total",
+      "Blocks that requests asked for and had to compute, in hash units, by what became of their copies; estimated from a share "
+      "of the keys",
+      "reason", misses.units);
 }
 
 void add_idle(Families& all, const IdleTotals& idle) {
-  for (const auto& [what, total] : {std::pair{"slice", idle.slices}, std::pair{"engine_wait", idle.engine_waits}}) {
-    all.times("terrace_idle_service_seconds",
-              "Time of the slices of work while the engine made no call, and of its calls' waits for the end of one", total,
-              label("what", what));
-  }
+  all.times("terrace_idle_service_seconds",
+            "Time of the slices of work while the engine made no call, and of its calls' waits for the end of one",
+            rows_of<TimeTotal>("what", {{"slice", &idle.slices}, {"engine_wait", &idle.engine_waits}}));
 }
 
 void add_memory(Families& all, const AdminSnapshot& snapshot) {
-  const auto each = [&](const auto& visit) {
-    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) visit(pool, snapshot.pools[pool]);
-  };
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    for (const auto& [tier, usage, quarantined] :
-         {std::tuple{"device", pool.device, pool.quarantined_device}, std::tuple{"host", pool.host, pool.quarantined_host}}) {
-      const char* const name = "terrace_blocks";
-      const char* const help = "Slots of a tier by how they are used";
-      all.gauge(name, help, usage.free, of_pool(n, tier, "free"));
-      all.gauge(name, help, usage.evictable, of_pool(n, tier, "evictable"));
-      const std::uint64_t used = usage.blocks - usage.free - usage.evictable;
-      all.gauge(name, help, used - std::min(used, quarantined), of_pool(n, tier, "in_use"));
-      all.gauge(name, help, std::min(used, quarantined), of_pool(n, tier, "quarantined"));
+  using Pool = AdminSnapshot::Pool;
+  using Slots = AdminSnapshot::Slots;
+  const Rows<Pool> pools = rows_of_pools(snapshot);
+  Rows<Slots> tiers;
+  for (const auto& [labels, pool] : pools) {
+    for (const auto& [tier, slots] : {std::pair{"device", &pool->device}, std::pair{"host", &pool->host}}) {
+      tiers.emplace_back(labels, slots).first.push_back({"tier", tier});
     }
-  });
+  }
+  for (const auto& [labels, slots] : tiers) {
+    const std::uint64_t used = slots->blocks - slots->free - slots->evictable;
+    const std::uint64_t quarantined = std::min(used, slots->quarantined);
+    for (const auto& [state, blocks] : {std::pair{"free", slots->free}, std::pair{"evictable", slots->evictable},
+                                        std::pair{"in_use", used - quarantined}, std::pair{"quarantined", quarantined}}) {
+      Labels with_state = labels;
+      with_state.push_back({"state", state});
+      all.gauge("terrace_blocks", "Slots of a tier by how they are used", blocks, std::move(with_state));
+    }
+  }
   add_block_bytes(all, snapshot);
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    const char* const name = "terrace_blocks_promised";
-    const char* const help = "Slots that are promised to waiting requests";
-    all.gauge(name, help, pool.device.promised, of_pool(n, "device"));
-    all.gauge(name, help, pool.host.promised, of_pool(n, "host"));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    const char* const name = "terrace_blocks_retiring";
-    const char* const help = "Slots that a resize still has to retire";
-    all.gauge(name, help, pool.retiring_device, of_pool(n, "device"));
-    all.gauge(name, help, pool.retiring_host, of_pool(n, "host"));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_host_blocks_wanted", "Blocks that the host tier should have", pool.host_memory.wanted, of_pool(n));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_host_blocks_usable", "Of these, blocks that have memory", pool.host_memory.usable, of_pool(n));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_host_mapped_bytes", "Host memory that is mapped", count(pool.host_memory.mapped), of_pool(n));
-  });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.counter("terrace_host_growth_failures_total", "How often the host tier could not grow as ordered",
-                pool.host_growth_failures, of_pool(n));
-  });
+  all.gauges("terrace_blocks_promised", "Slots that are promised to waiting requests", tiers, &Slots::promised);
+  all.gauges("terrace_blocks_retiring", "Slots that a resize still has to retire", tiers, &Slots::retiring);
+  all.gauges("terrace_host_blocks_wanted", "Blocks that the host tier should have", pools,
+             [](const Pool& pool) { return pool.host_memory.wanted; });
+  all.gauges("terrace_host_blocks_usable", "Of these, blocks that have memory", pools,
+             [](const Pool& pool) { return pool.host_memory.usable; });
+  all.gauges("terrace_host_mapped_bytes", "Host memory that is mapped", pools,
+             [](const Pool& pool) { return count(pool.host_memory.mapped); });
+  all.counters("terrace_host_growth_failures_total", "How often the host tier could not grow as ordered", pools,
+               &Pool::host_growth_failures);
 }
 
 void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
@@ -265,10 +235,8 @@ void add_jobs(Families& all, const AdminSnapshot& snapshot) {
   }
   all.gauges("terrace_write_back_jobs", "Write-back jobs that have not ended", "state",
              {{"running", running}, {"paused", paused}});
-  for (std::size_t outcome = 0; outcome < write_back_outcome_count; ++outcome) {
-    all.counter("terrace_write_back_blocks_total", "Blocks of write-back jobs, by outcome", snapshot.job_blocks[outcome],
-                label("outcome", name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))));
-  }
+  all.counters_by<WriteBackOutcome>("terrace_write_back_blocks_total", "Blocks of write-back jobs, by outcome", "outcome",
+                                    snapshot.job_blocks);
   all.gauge("terrace_write_back_blocks_under_way", "Blocks of write-back jobs that are being written", under_way);
 }
 

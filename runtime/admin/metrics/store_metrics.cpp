@@ -1,10 +1,10 @@
 // The metric families of storage, of a shared store, and of a TierStore.
 
 #include "runtime/admin/metrics/families.hpp"
-#include "runtime/admin/status.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -12,77 +12,53 @@ namespace terrace::admin {
 namespace {
 
 void add_shared_nodes(Families& all, std::span<const SharedNode> nodes) {
+  Rows<SharedNode> rows;
   for (const SharedNode& node : nodes) {
-    for (const BreakerState state : {BreakerState::closed, BreakerState::half_open, BreakerState::open}) {
-      all.gauge("terrace_shared_node_breaker", "1 for the state of the circuit breaker of this server, 0 for the others",
-                node.breaker == state ? 1 : 0, {{"node", node.address}, {"state", name_of(terrace::to_string(state))}});
-    }
+    rows.emplace_back(label("node", node.address), &node);
+    all.states("terrace_shared_node_breaker", "1 for the state of the circuit breaker of this server, 0 for the others",
+               {BreakerState::closed, BreakerState::half_open, BreakerState::open}, node.breaker, rows.back().first);
   }
-  const auto each = [&](const char* name, const char* help, bool counts, auto number) {
-    for (const SharedNode& node : nodes) {
-      if (counts) all.counter(name, help, number(node), label("node", node.address));
-      else all.gauge(name, help, number(node), label("node", node.address));
-    }
-  };
-  each("terrace_shared_node_connections", "Connections to this server that can be used", false,
-       [](const SharedNode& node) { return node.connections; });
-  each("terrace_shared_node_in_flight_bytes", "Bytes that are being sent to this server or expected from it", false,
-       [](const SharedNode& node) { return count(node.in_flight); });
-  each("terrace_shared_node_reconnects_total", "Connections to this server that were made again", true,
-       [](const SharedNode& node) { return node.reconnects; });
-  each("terrace_shared_node_redirections_total", "Answers of this server that named another one", true,
-       [](const SharedNode& node) { return node.redirections; });
-  each("terrace_shared_node_failures_total", "Operations that failed at this server", true,
-       [](const SharedNode& node) { return node.failed; });
+  all.gauges("terrace_shared_node_connections", "Connections to this server that can be used", rows, &SharedNode::connections);
+  all.gauges("terrace_shared_node_in_flight_bytes", "Bytes that are being sent to this server or expected from it", rows,
+             [](const SharedNode& node) { return count(node.in_flight); });
+  all.counters("terrace_shared_node_reconnects_total", "Connections to this server that were made again", rows,
+               &SharedNode::reconnects);
+  all.counters("terrace_shared_node_redirections_total", "Answers of this server that named another one", rows,
+               &SharedNode::redirections);
+  all.counters("terrace_shared_node_failures_total", "Operations that failed at this server", rows, &SharedNode::failed);
 }
 
 }  // namespace
 
 void add_storage(Families& all, const AdminSnapshot& snapshot) {
-  const auto each = [&](const auto& visit) {
-    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-      if (snapshot.pools[pool].store) visit(pool, *snapshot.pools[pool].store);
+  Rows<StoreStat> stores;
+  Rows<StoreHealth> healths;
+  for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+    if (const auto& health = snapshot.pools[pool].health) healths.emplace_back(of_pool(pool), &*health);
+    const std::optional<StoreStat>& store = snapshot.pools[pool].store;
+    if (!store) continue;
+    stores.emplace_back(of_pool(pool), &*store);
+    for (const auto& [state, blocks] : {std::pair{"stored", store->blocks}, std::pair{"writing", store->writing},
+                                        std::pair{"quarantined", store->quarantined}, std::pair{"free", store->free}}) {
+      all.gauge("terrace_storage_blocks", "Slots of storage by how they are used", blocks,
+                {{"pool", std::to_string(pool)}, {"tier", "storage"}, {"state", state}});
     }
-  };
-  const auto number = [&](const char* name, const char* help, auto member, bool counts) {
-    each([&](std::size_t n, const StoreStat& store) {
-      if (counts) all.counter(name, help, store.*member, of_pool(n));
-      else all.gauge(name, help, store.*member, of_pool(n));
-    });
-  };
-  each([&](std::size_t n, const StoreStat& store) {
-    for (const auto& [state, blocks] : {std::pair{"stored", store.blocks}, std::pair{"writing", store.writing},
-                                        std::pair{"quarantined", store.quarantined}, std::pair{"free", store.free}}) {
-      all.gauge("terrace_storage_blocks", "Slots of storage by how they are used", blocks, of_pool(n, "storage", state));
-    }
-  });
-  number("terrace_storage_blocks_wanted", "Blocks that storage should hold", &StoreStat::wanted_blocks, false);
-  number("terrace_storage_directories", "Directories over which storage is striped", &StoreStat::directories, false);
-  number("terrace_storage_directories_lost", "Directories that are out of use until the next start", &StoreStat::directories_lost,
-         false);
-  number("terrace_storage_corrupt_total", "Blocks that did not verify when they were read", &StoreStat::corrupt, true);
-  number("terrace_storage_io_errors_total", "Reads and writes of storage that failed", &StoreStat::io_errors, true);
-  number("terrace_storage_growth_stopped_total", "How often storage stopped growing before its size", &StoreStat::growth_stopped,
-         true);
-  const auto health = [&](const auto& visit) {
-    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-      if (snapshot.pools[pool].health) visit(pool, *snapshot.pools[pool].health);
-    }
-  };
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.gauge("terrace_storage_up", "1 if storage is used in full", store.used_in_full ? 1 : 0, of_pool(n));
-  });
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.counter("terrace_storage_breaker_opened_total", "How often storage was taken out of use after failures", store.opened,
-                of_pool(n));
-  });
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.counter("terrace_storage_retries_total", "Operations that were tried again after a failure", store.retried, of_pool(n));
-  });
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.counter("terrace_storage_declined_total", "Operations that were not tried, because storage was out of use",
-                store.declined, of_pool(n));
-  });
+  }
+  all.gauges("terrace_storage_blocks_wanted", "Blocks that storage should hold", stores, &StoreStat::wanted_blocks);
+  all.gauges("terrace_storage_directories", "Directories over which storage is striped", stores, &StoreStat::directories);
+  all.gauges("terrace_storage_directories_lost", "Directories that are out of use until the next start", stores,
+             &StoreStat::directories_lost);
+  all.counters("terrace_storage_corrupt_total", "Blocks that did not verify when they were read", stores, &StoreStat::corrupt);
+  all.counters("terrace_storage_io_errors_total", "Reads and writes of storage that failed", stores, &StoreStat::io_errors);
+  all.counters("terrace_storage_growth_stopped_total", "How often storage stopped growing before its size", stores,
+               &StoreStat::growth_stopped);
+  all.gauges("terrace_storage_up", "1 if storage is used in full", healths, &StoreHealth::used_in_full);
+  all.counters("terrace_storage_breaker_opened_total", "How often storage was taken out of use after failures", healths,
+               &StoreHealth::opened);
+  all.counters("terrace_storage_retries_total", "Operations that were tried again after a failure", healths,
+               &StoreHealth::retried);
+  all.counters("terrace_storage_declined_total", "Operations that were not tried, because storage was out of use", healths,
+               &StoreHealth::declined);
 }
 
 void add_shared_store(Families& all, const SharedStoreSnapshot& shared) {
@@ -95,10 +71,9 @@ void add_shared_store(Families& all, const SharedStoreSnapshot& shared) {
                {{"read", stat.reads}, {"missing", stat.reads_missing}, {"corrupt", stat.corrupt()}});
   all.counters("terrace_shared_writes_total", "Blocks written to the shared store, by result", "result",
                {{"written", stat.writes}, {"full", stat.full}});
-  for (std::size_t reason = 0; reason < shared_mismatch_count; ++reason) {
-    all.counter("terrace_shared_corrupt_total", "Blocks that did not verify when they were read from the shared store, by reason",
-                stat.mismatches[reason], label("reason", terrace::to_string(static_cast<SharedMismatch>(reason))));
-  }
+  all.counters_by<SharedMismatch>("terrace_shared_corrupt_total",
+                                  "Blocks that did not verify when they were read from the shared store, by reason", "reason",
+                                  stat.mismatches);
   all.counters(
       "terrace_shared_failures_total",
       "Operations of the shared store that failed: at their deadline, by an error, or declined while a breaker is open or "
@@ -165,9 +140,9 @@ void add_tier_store(Families& all, const TierStatistics& store) {
       {{"stored", store.stored}, {"error", store.put_failures}, {"cancelled", store.puts_cancelled}, {"late", store.puts_late}});
   all.counter("terrace_store_asked_total", "Keys in questions about what is there", store.asked);
   all.counter("terrace_store_found_total", "Of these, keys that were there", store.found);
-  const std::array<MovedKind, 2> kinds{{{"storage_read", {.blocks = store.hits, .bytes = store.read}},
-                                        {"storage_write", {.blocks = store.stored, .bytes = store.written}}}};
-  add_moved_totals(all, kinds);
+  const Moved read{.blocks = store.hits, .bytes = store.read};
+  const Moved written{.blocks = store.stored, .bytes = store.written};
+  add_moved_totals(all, rows_of<Moved>("direction", {{"storage_read", &read}, {"storage_write", &written}}));
   all.counter("terrace_store_unaligned_total", "Blocks in rows that are not aligned, which were copied once more",
               store.unaligned);
   all.counter("terrace_store_without_parent_total", "Blocks that were stored without their parent, because it was not there",

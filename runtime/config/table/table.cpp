@@ -5,55 +5,48 @@
 #include "terrace/device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
-#include <fmt/format.h>
+#include <boost/describe.hpp>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <concepts>
 #include <filesystem>
-#include <iterator>
 #include <type_traits>
 #include <utility>
 
-namespace terrace::config {
-namespace {
+namespace terrace {
 
 // Enumerations with names that are words of the configuration.
+BOOST_DESCRIBE_ENUM(InclusionPolicy, non_inclusive, exclusive, inclusive, lazy_exclusive)
+BOOST_DESCRIBE_ENUM(WritePolicy, none, write_through, selective, write_back)
+BOOST_DESCRIBE_ENUM(KeyOrder, prefix, flat)
+BOOST_DESCRIBE_ENUM(LoadPolicy, measured, always)
+BOOST_DESCRIBE_ENUM(RankPayload, sharded, replicated)
+BOOST_DESCRIBE_ENUM(IoChoice, automatic, uring, threads)
+BOOST_DESCRIBE_ENUM(HostWarmUp, before_serving, while_serving)
+BOOST_DESCRIBE_ENUM(LogLevel, info, warning, error)
+BOOST_DESCRIBE_ENUM(GroupKind, full, sliding_window, chunked_local, recurrent, cross)
+
+namespace config {
+namespace {
 
 std::string_view to_string(HostWarmUp warm_up) {
   return warm_up == HostWarmUp::before_serving ? "before-serving" : "while-serving";
 }
 std::string_view to_string(KeyOrder order) { return order == KeyOrder::prefix ? "prefix" : "flat"; }
 std::string_view to_string(LoadPolicy loads) { return loads == LoadPolicy::measured ? "measured" : "always"; }
+
+/// The values of an enumeration that is described above.
 template <class E>
-constexpr std::array<E, 0> all_of{};
-template <>
-constexpr std::array all_of<InclusionPolicy>{InclusionPolicy::non_inclusive, InclusionPolicy::exclusive,
-                                             InclusionPolicy::inclusive, InclusionPolicy::lazy_exclusive};
-template <>
-constexpr std::array all_of<WritePolicy>{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective,
-                                         WritePolicy::write_back};
-template <>
-constexpr std::array all_of<KeyOrder>{KeyOrder::prefix, KeyOrder::flat};
-template <>
-constexpr std::array all_of<LoadPolicy>{LoadPolicy::measured, LoadPolicy::always};
-template <>
-constexpr std::array all_of<RankPayload>{RankPayload::sharded, RankPayload::replicated};
-template <>
-constexpr std::array all_of<IoChoice>{IoChoice::automatic, IoChoice::uring, IoChoice::threads};
-template <>
-constexpr std::array all_of<HostWarmUp>{HostWarmUp::before_serving, HostWarmUp::while_serving};
-template <>
-constexpr std::array all_of<LogLevel>{LogLevel::info, LogLevel::warning, LogLevel::error};
-template <>
-constexpr std::array all_of<GroupKind>{GroupKind::full, GroupKind::sliding_window, GroupKind::chunked_local, GroupKind::recurrent,
-                                       GroupKind::cross};
+constexpr auto all_of = []<template <class...> class List, class... Each>(List<Each...>) {
+  return std::array{Each::value...};
+}(boost::describe::describe_enumerators<E>{});
 
 template <class E>
 std::vector<std::string> names_of() {
   std::vector<std::string> names;
-  names.reserve(std::size(all_of<E>));
+  names.reserve(all_of<E>.size());
   for (const E each : all_of<E>) names.emplace_back(to_string(each));
   return names;
 }
@@ -99,14 +92,6 @@ template <class T>
 std::optional<Value> read_field(const std::optional<T>& field) {
   return field ? std::optional{value_of(*field)} : std::nullopt;
 }
-template <class T>
-void write_field(T& field, const Value& value) {
-  field = field_of<T>(value);
-}
-template <class T>
-void write_field(std::optional<T>& field, const Value& value) {
-  field = field_of<T>(value);
-}
 
 /// The type of the options for fields of type T. Text is of several types, so options for text name theirs.
 template <class T>
@@ -150,7 +135,10 @@ class Table {
   Option& add(std::string_view key, Type type, Access, std::string_view help) const {
     Option& option = all_.emplace_back(Option{.table = name_, .key = key, .type = type, .help = help, .needs = needs_});
     option.get = [](const Draft& draft, std::size_t n) { return read_field(Access{}(draft, n)); };
-    option.set = [](Draft& draft, std::size_t n, const Value& value) { write_field(Access{}(draft, n), value); };
+    option.set = [](Draft& draft, std::size_t n, const Value& value) {
+      auto& field = Access{}(draft, n);
+      field = field_of<decltype(type_in(field))>(value);
+    };
     return option;
   }
 
@@ -492,4 +480,5 @@ const std::vector<Option>& options() {
   return all;
 }
 
-}  // namespace terrace::config
+}  // namespace config
+}  // namespace terrace

@@ -70,6 +70,50 @@ void check_limits(std::string_view name, std::string_view word, std::uint64_t nu
   if (number > limits.max) refuse(fmt::format("{}: {} is more than {}", name, word, shown(limits.max)));
 }
 
+std::string read_name(std::string_view name, std::string_view word, std::span<const std::string> names) {
+  if (std::ranges::find(names, word) != names.end()) return std::string{word};
+  refuse(fmt::format("{}: there is no \"{}\"; there is: {}", name, word, fmt::join(names, ", ")));
+}
+
+std::string read_storage(std::string_view name, std::string_view word) {
+  constexpr std::string_view file = "file:";
+  if (word == file) refuse(fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", name));
+  if (word == "none" || word == "memory:" || word.starts_with(file)) return std::string{word};
+  // It may be the URL of a shared store, with a password.
+  refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word.substr(0, word.find(':'))));
+}
+
+/// The URL of a shared store. A password in it is refused, because values of options are shown.
+std::string read_shared(std::string_view name, std::string_view word) {
+  if (word == "none" || word == "memory:") return std::string{word};
+  const std::size_t scheme = word.find("://");
+  const std::string_view before = word.substr(0, scheme);
+  if (scheme == std::string_view::npos || (before != "redis" && before != "rediss")) {
+    // The rest may contain a password, so the message does not show it.
+    refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, redis://HOST, rediss://HOST", name,
+                       word.substr(0, word.find(':'))));
+  }
+  const std::string_view rest = word.substr(scheme + 3);
+  const std::string_view servers = rest.substr(0, rest.find_first_of("/?"));
+  const std::size_t at = servers.rfind('@');
+  const std::string_view user = at == std::string_view::npos ? "" : servers.substr(0, at);
+  // A password may contain a / or a ?, and then the @ after it is not in `servers`.
+  const bool is_cut = rest.find('@', servers.size()) != std::string_view::npos;
+  if (user.find(':') != std::string_view::npos || is_cut) {
+    refuse(fmt::format("{}: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file", name));
+  }
+  const std::string_view hosts = at == std::string_view::npos ? servers : servers.substr(at + 1);
+  const bool has_blank = std::ranges::any_of(word, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; });
+  if (hosts.empty() || has_blank) refuse(fmt::format("{}: {}:// needs a server, as in {}://cache:6379", name, before, before));
+  return std::string{word};
+}
+
+std::string read_digest(std::string_view name, std::string_view word) {
+  const Result<BlockKey> digest = parse_block_key(word);
+  if (!digest) refuse(fmt::format("{}: \"{}\" is not 64 hexadecimal digits", name, word));
+  return to_hex(*digest);
+}
+
 }  // namespace
 
 std::string one_line(std::string_view text) {
@@ -143,11 +187,6 @@ bool read_yes_no(std::string_view name, std::string_view word) {
   refuse(fmt::format("{}: there is no \"{}\"; there is: on, off, true, false", name, word));
 }
 
-std::string read_name(std::string_view name, std::string_view word, std::span<const std::string> names) {
-  if (std::ranges::find(names, word) != names.end()) return std::string{word};
-  refuse(fmt::format("{}: there is no \"{}\"; there is: {}", name, word, fmt::join(names, ", ")));
-}
-
 std::string read_path(std::string_view name, std::string_view word) {
   if (word.empty()) refuse(fmt::format("{0} needs a directory, as in {0} /mnt/b/terrace", name));
   return std::string{word};
@@ -165,44 +204,6 @@ std::string read_device(std::string_view name, std::string_view word) {
   }
   if (!understood) refuse(fmt::format("{}: there is no \"{}\"; there is: emulated, cuda, cuda:N", name, word));
   return word == "cuda" ? "cuda:0" : std::string{word};
-}
-
-std::string read_storage(std::string_view name, std::string_view word) {
-  constexpr std::string_view file = "file:";
-  if (word == file) refuse(fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", name));
-  if (word == "none" || word == "memory:" || word.starts_with(file)) return std::string{word};
-  // It may be the URL of a shared store, with a password.
-  refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word.substr(0, word.find(':'))));
-}
-
-std::string read_shared(std::string_view name, std::string_view word) {
-  if (word == "none" || word == "memory:") return std::string{word};
-  const std::size_t scheme = word.find("://");
-  const std::string_view before = word.substr(0, scheme);
-  if (scheme == std::string_view::npos || (before != "redis" && before != "rediss")) {
-    // The rest may contain a password, so the message does not show it.
-    refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, redis://HOST, rediss://HOST", name,
-                       word.substr(0, word.find(':'))));
-  }
-  const std::string_view rest = word.substr(scheme + 3);
-  const std::string_view servers = rest.substr(0, rest.find_first_of("/?"));
-  const std::size_t at = servers.rfind('@');
-  const std::string_view user = at == std::string_view::npos ? "" : servers.substr(0, at);
-  // A password may contain a / or a ?, and then the @ after it is not in `servers`.
-  const bool is_cut = rest.find('@', servers.size()) != std::string_view::npos;
-  if (user.find(':') != std::string_view::npos || is_cut) {
-    refuse(fmt::format("{}: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file", name));
-  }
-  const std::string_view hosts = at == std::string_view::npos ? servers : servers.substr(at + 1);
-  const bool has_blank = std::ranges::any_of(word, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; });
-  if (hosts.empty() || has_blank) refuse(fmt::format("{}: {}:// needs a server, as in {}://cache:6379", name, before, before));
-  return std::string{word};
-}
-
-std::string read_digest(std::string_view name, std::string_view word) {
-  const Result<BlockKey> digest = parse_block_key(word);
-  if (!digest) refuse(fmt::format("{}: \"{}\" is not 64 hexadecimal digits", name, word));
-  return to_hex(*digest);
 }
 
 Value read_value(Type type, std::string_view name, std::string_view word, Limits limits, std::span<const std::string> names) {

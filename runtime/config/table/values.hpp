@@ -49,13 +49,8 @@ struct Limits {
 [[nodiscard]] double read_positive_number(std::string_view name, std::string_view word);
 [[nodiscard]] double read_share(std::string_view name, std::string_view word);
 [[nodiscard]] bool read_yes_no(std::string_view name, std::string_view word);
-[[nodiscard]] std::string read_name(std::string_view name, std::string_view word, std::span<const std::string> names);
 [[nodiscard]] std::string read_path(std::string_view name, std::string_view word);
 [[nodiscard]] std::string read_device(std::string_view name, std::string_view word);
-[[nodiscard]] std::string read_storage(std::string_view name, std::string_view word);
-/// The URL of a shared store. A password in it is refused, because values of options are shown.
-[[nodiscard]] std::string read_shared(std::string_view name, std::string_view word);
-[[nodiscard]] std::string read_digest(std::string_view name, std::string_view word);
 
 /// Reads a value of any type. `names` is the list for Type::name. The word of Type::paths is one path.
 [[nodiscard]] Value read_value(Type type, std::string_view name, std::string_view word, Limits limits,

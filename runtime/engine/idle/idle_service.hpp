@@ -17,9 +17,9 @@ namespace terrace {
 /// in slices whenever the object is woken or has a deadline, until the owner calls again. While the owner works, the thread
 /// checks ten times a second whether it still does.
 ///
-/// Ownership: everything that the functions use must exist until stop(). Threads: waker() may be woken from any thread; the other
-/// members are for the thread of the owner.
-class IdleService {
+/// Ownership: `owner`, the clock, and everything that the functions use must exist until stop(). Threads: wake() from any thread;
+/// the other members are for the thread of the owner.
+class IdleService final : public Waker {
  public:
   static constexpr std::chrono::milliseconds idle_after{100};
   /// Length of a slice after which the owner may take its turn, if the work can be divided.
@@ -32,17 +32,20 @@ class IdleService {
     std::function<TimePoint()> next_deadline{};
   };
 
-  explicit IdleService(const Clock& clock) : clock_{clock}, turns_{clock} {}
+  IdleService(const Clock& clock, Waker& owner) : clock_{clock}, owner_{owner}, turns_{clock} {}
   /// Calls stop().
-  ~IdleService() { stop(); }
+  ~IdleService() override { stop(); }
   IdleService(const IdleService&) = delete;
   IdleService& operator=(const IdleService&) = delete;
 
   [[nodiscard]] Turns& turns() { return turns_; }
   /// Call it in a turn or in a slice.
   [[nodiscard]] IdleTotals totals() const { return {turns_.slices(), turns_.waits()}; }
-  /// Code that wakes the owner's waker must wake this one, too.
-  [[nodiscard]] EventFdWaker& waker() { return waker_; }
+  /// Wakes the owner and the service. Code that would wake the owner's waker calls this instead.
+  void wake() noexcept override {
+    owner_.wake();
+    waker_.wake();
+  }
 
   /// Throws std::system_error if no thread can be started.
   void start(Work work);
@@ -54,6 +57,7 @@ class IdleService {
   void serve(std::uint64_t seen, const std::stop_token& stop);
 
   const Clock& clock_;
+  Waker& owner_;
   Turns turns_;
   EventFdWaker waker_;
   Work work_;
@@ -61,20 +65,6 @@ class IdleService {
   std::condition_variable_any stopped_;
   std::stop_source stop_;
   std::thread thread_;
-};
-
-/// Wakes the owner of an object and its idle service.
-class BothWakers final : public Waker {
- public:
-  BothWakers(Waker& owner, Waker& service) : owner_{owner}, service_{service} {}
-  void wake() noexcept override {
-    owner_.wake();
-    service_.wake();
-  }
-
- private:
-  Waker& owner_;
-  Waker& service_;
 };
 
 }  // namespace terrace

@@ -107,7 +107,8 @@ TEST(Turns, the_owner_waits_for_the_end_of_one_slice_and_that_is_counted) {
 
 TEST(IdleService, works_while_the_owner_is_away_and_never_in_a_turn) {
   const SteadyClock clock;
-  IdleService service{clock};
+  NullWaker owner;
+  IdleService service{clock, owner};
   std::atomic<unsigned> slices{0};
   std::atomic<bool> in_turn{false};
   std::atomic<bool> disturbed{false};
@@ -136,7 +137,8 @@ TEST(IdleService, works_while_the_owner_is_away_and_never_in_a_turn) {
 
 TEST(IdleService, sleeps_until_it_is_woken_or_a_deadline_has_come) {
   const SteadyClock clock;
-  IdleService service{clock};
+  NullWaker owner;
+  IdleService service{clock, owner};
   std::atomic<unsigned> slices{0};
   std::atomic<TimePoint> next{never};
   service.start({.slice =
@@ -147,7 +149,7 @@ TEST(IdleService, sleeps_until_it_is_woken_or_a_deadline_has_come) {
                  .next_deadline = [&] { return next.load(); }});
   EXPECT_TRUE(comes_true([&] { return slices == 1; }));
   next = clock.now() + 5ms;
-  service.waker().wake();
+  service.wake();
   EXPECT_TRUE(comes_true([&] { return slices > 2; })) << "at the deadline";
   next = never;
   EXPECT_TRUE(comes_true([&] {
@@ -156,7 +158,7 @@ TEST(IdleService, sleeps_until_it_is_woken_or_a_deadline_has_come) {
     return slices == before;
   }));
   const unsigned before = slices;
-  service.waker().wake();
+  service.wake();
   EXPECT_TRUE(comes_true([&] { return slices > before; }));
   std::this_thread::sleep_for(100ms);
   EXPECT_LT(slices, before + 50) << "a wake-up is for one slice, and not for as many as there is time for";
@@ -164,7 +166,8 @@ TEST(IdleService, sleeps_until_it_is_woken_or_a_deadline_has_come) {
 
 TEST(IdleService, ends_also_in_a_turn_of_its_owner) {
   const SteadyClock clock;
-  IdleService service{clock};
+  NullWaker owner;
+  IdleService service{clock, owner};
   service.start({.slice = [](TimePoint) { return true; }, .next_deadline = [] { return never; }});
   const Turn turn{service.turns()};
   service.stop();

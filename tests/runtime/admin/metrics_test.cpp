@@ -78,8 +78,7 @@ AdminSnapshot full() {
   for (int n = 0; n < 2; ++n) {
     AdminSnapshot::Pool pool;
     pool.block_bytes = KiB * 64;
-    pool.device = {.blocks = 10, .free = 3, .evictable = 4};
-    pool.quarantined_device = 1;
+    pool.device = {{.blocks = 10, .free = 3, .evictable = 4}, 1};
     pool.store.emplace();
     pool.store->blocks = 12;
     pool.health.emplace();

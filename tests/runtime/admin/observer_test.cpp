@@ -325,7 +325,7 @@ TEST(SizeEffects, follow_how_the_copies_of_tiers_relate) {
 TEST(SizeEffects, tell_what_half_and_double_a_tier_would_have_hit) {
   ReuseCurve curve;
   AdminSnapshot snapshot;
-  snapshot.pools.push_back({.block_bytes = KiB, .device = {.blocks = 4}, .host = {.blocks = 8}});
+  snapshot.pools.push_back({.block_bytes = KiB, .device = {{.blocks = 4}}, .host = {{.blocks = 8}}});
   EXPECT_TRUE(size_effects(curve, snapshot).empty());
   // A scan of ten blocks, again and again: a cache that has room for all ten hits them all, and a smaller one none.
   for (int round = 0; round < 5; ++round) {
@@ -339,7 +339,7 @@ TEST(SizeEffects, tell_what_half_and_double_a_tier_would_have_hit) {
   EXPECT_EQ(effects[1].bytes, KiB * 8);
   EXPECT_EQ(effects[1].hit_ratio, (std::array<double, 4>{0, 0.8, 0.8, 0.8}));
   // Five blocks, each with two hash units, hit as much as ten blocks with one.
-  snapshot.pools.push_back({.block_bytes = KiB * 4, .device = {.blocks = 5}});
+  snapshot.pools.push_back({.block_bytes = KiB * 4, .device = {{.blocks = 5}}});
   snapshot.measured = {.pool = PoolId{1}, .units_per_block = 2};
   const std::vector<SizeEffect> of_groups = size_effects(curve, snapshot);
   ASSERT_EQ(of_groups.size(), 1U);
