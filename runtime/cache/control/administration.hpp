@@ -68,7 +68,7 @@ class Administration {
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
   /// These slots of the host arena have memory from now on. At the start, the first host_blocks + staging_blocks slots have
   /// memory.
-  void open_host(SlotSpan slots, PoolId pool = {});
+  void open_host(SlotSpan slots, PoolId pool = {}) { groups_.at(pool).open_host(slots); }
   /// The same as PoolResizer::first_in_use.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().first_in_use(slots);
@@ -96,9 +96,9 @@ class Administration {
   /// prefix is cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   /// The same as in WriteBackJobs.
-  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return write_backs_.pause(id); }
-  [[nodiscard]] Result<void> resume_write_back(WriteBackId id) { return write_backs_.resume(id); }
-  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
+  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return write_backs_.set_paused(id, true); }
+  [[nodiscard]] Result<void> resume_write_back(WriteBackId id) { return write_backs_.set_paused(id, false); }
+  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id) { return write_backs_.cancel(id); }
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
     return write_backs_.take_results(id);
   }

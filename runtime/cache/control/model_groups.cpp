@@ -40,4 +40,14 @@ BlockKey ModelGroups::key_in(std::size_t group, std::span<const BlockKey> keys, 
   return key_in_group(keys[std::size_t{block + 1} * rules_[group].units_per_block() - 1], id_of(group));
 }
 
+std::vector<Prefix> ModelGroups::find(std::size_t group, std::span<const BlockKey> keys, std::uint32_t first) const {
+  const GroupRule& rule = rules_[group];
+  const PrefixTree& tree = pool_of(group).residency().tree();
+  if (!rule.cached()) return {};
+  if (rule.chained()) return {tree.find(keys_in(group, keys, 0))};
+  std::vector<Prefix> found;
+  for (const BlockKey& key : keys_in(group, keys, first)) found.push_back(tree.find({&key, 1}));
+  return found;
+}
+
 }  // namespace terrace

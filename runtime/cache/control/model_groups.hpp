@@ -69,6 +69,9 @@ class ModelGroups {
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
   /// The key of one block of the group: the key of the block's last unit, marked with the group (key_in_group).
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
+  /// The cached part of these keys in the group: one prefix if the group is chained, otherwise one for each block from `first` on.
+  /// A prefix has length 0 if nothing is cached. Nothing for a group that is not cached.
+  [[nodiscard]] std::vector<Prefix> find(std::size_t group, std::span<const BlockKey> keys, std::uint32_t first = 0) const;
 
  private:
   [[noreturn]] void refuse(PoolId pool) const;

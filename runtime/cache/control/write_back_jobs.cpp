@@ -26,49 +26,31 @@ WriteBackOutcome outcome_of(ErrorCode error) {
   return WriteBackOutcome::failed;
 }
 
+/// The name of the value, out of those of all values of its type, in order.
+template <std::size_t count, class Enum>
+std::string_view name_in(const std::array<std::string_view, count>& names, Enum value) {
+  const auto at = static_cast<std::size_t>(value);
+  return at < count ? names[at] : "?";
+}
+
 }  // namespace
 
 std::string_view to_string(WriteBackOrder::Target target) {
-  switch (target) {
-    case WriteBackOrder::Target::storage: return "storage";
-    case WriteBackOrder::Target::shared: return "shared";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"storage", "shared"}), target);
 }
 
 std::string_view to_string(WriteBackOrder::Scope scope) {
-  switch (scope) {
-    case WriteBackOrder::Scope::request: return "request";
-    case WriteBackOrder::Scope::prefix: return "prefix";
-    case WriteBackOrder::Scope::tenant: return "tenant";
-    case WriteBackOrder::Scope::idle: return "idle";
-    case WriteBackOrder::Scope::all: return "all";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"request", "prefix", "tenant", "idle", "all"}), scope);
 }
 
 std::string_view to_string(WriteBackOutcome outcome) {
-  switch (outcome) {
-    case WriteBackOutcome::stored: return "stored";
-    case WriteBackOutcome::already_there: return "already there";
-    case WriteBackOutcome::dropped_full: return "dropped: full";
-    case WriteBackOutcome::dropped_gone: return "dropped: gone";
-    case WriteBackOutcome::over_budget: return "over budget";
-    case WriteBackOutcome::failed: return "failed";
-    case WriteBackOutcome::cancelled: return "cancelled";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"stored", "already there", "dropped: full", "dropped: gone", "over budget",
+                                                  "failed", "cancelled"}),
+                 outcome);
 }
 
 std::string_view to_string(WriteBackState state) {
-  switch (state) {
-    case WriteBackState::running: return "running";
-    case WriteBackState::paused: return "paused";
-    case WriteBackState::done: return "done";
-    case WriteBackState::cancelled: return "cancelled";
-    case WriteBackState::deadline_exceeded: return "deadline exceeded";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"running", "paused", "done", "cancelled", "deadline exceeded"}), state);
 }
 
 WriteBackJobs::WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead)
@@ -388,23 +370,12 @@ Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
   return &found->second;
 }
 
-void WriteBackJobs::set_paused(Job& job, bool paused) {
-  job.progress.state = paused ? WriteBackState::paused : WriteBackState::running;
-  if (job.order.target != Target::shared) return;
-  for (TieredPool* const pool : pools_) pool->shared_writer()->pause(job.progress.id, paused);
-}
-
-Result<void> WriteBackJobs::pause(WriteBackId id) {
+Result<void> WriteBackJobs::set_paused(WriteBackId id, bool paused) {
   const Result<Job*> job = find_running(id);
   if (!job) return job.error();
-  set_paused(**job, true);
-  return {};
-}
-
-Result<void> WriteBackJobs::resume(WriteBackId id) {
-  const Result<Job*> job = find_running(id);
-  if (!job) return job.error();
-  set_paused(**job, false);
+  (*job)->progress.state = paused ? WriteBackState::paused : WriteBackState::running;
+  if ((*job)->order.target != Target::shared) return {};
+  for (TieredPool* const pool : pools_) pool->shared_writer()->pause(id, paused);
   return {};
 }
 

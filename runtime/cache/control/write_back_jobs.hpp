@@ -48,11 +48,10 @@ class WriteBackJobs {
   /// of the order is a tenant, it takes only blocks of this tenant. Fails: refused (running_max jobs run).
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
 
-  /// The job starts no more writes until resume(). Writes that are under way continue, and its deadline does not change. Fails:
-  /// not_found (there is no such job, or it has ended).
-  [[nodiscard]] Result<void> pause(WriteBackId id);
-  [[nodiscard]] Result<void> resume(WriteBackId id);
-  /// Ends the job at once. Blocks that the store is writing may still be stored. Fails: not_found, as pause().
+  /// A paused job starts no more writes. Writes that are under way continue, and its deadline does not change. Fails: not_found
+  /// (there is no such job, or it has ended).
+  [[nodiscard]] Result<void> set_paused(WriteBackId id, bool paused);
+  /// Ends the job at once. Blocks that the store is writing may still be stored. Fails: not_found, as set_paused().
   [[nodiscard]] Result<void> cancel(WriteBackId id);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
@@ -116,7 +115,6 @@ class WriteBackJobs {
 
   [[nodiscard]] Result<Job*> add(const WriteBackOrder& order);
   [[nodiscard]] Result<Job*> find_running(WriteBackId id);
-  void set_paused(Job& job, bool paused);
   bool take(Job& job, TieredPool& pool, BlockRef block);
   void order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from);
   bool order_next(Job& job);

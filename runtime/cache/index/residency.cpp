@@ -167,7 +167,7 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
   device_.raise_fences(slots, written);
   device_.change_all(slots, SlotState::held, SlotState::ready);
   tree_.fill(prefix, Tier::device, slots);
-  if (device_.retiring(SlotState::ready) > 0) {
+  if (device_.closed_ready() > 0) {
     const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(slots.size());
     for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({prefix.node, first + i}, Tier::device, slots[i]);
   }
@@ -387,7 +387,7 @@ void Residency::resize_device(std::uint32_t blocks) {
 
 void Residency::list_retiring(Tier tier) {
   retiring_[index(tier)].clear();
-  if (retiring_ready(tier) == 0) return;
+  if (slots_of(tier).closed_ready() == 0) return;
   tree_.for_each([&](BlockRef block) {
     const Copy now = copy(block, tier);
     if (now.usable()) note_retiring(block, tier, now.slot());
@@ -395,8 +395,7 @@ void Residency::list_retiring(Tier tier) {
 }
 
 void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
-  const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
-  if (!goes) return;
+  if (!slots_of(tier).closed(slot)) return;
   // `block.node` may be a descendant of the node that holds the block. The entry is kept for later, so it must name the node
   // itself.
   retiring_[index(tier)].push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});

@@ -283,10 +283,6 @@ class Residency {
   void become_ready(BlockRef block, Tier tier, SlotId slot);
   void note_retiring(BlockRef block, Tier tier, SlotId slot);
   void list_retiring(Tier tier);
-  /// Number of slots in state ready that have to retire.
-  [[nodiscard]] std::uint64_t retiring_ready(Tier tier) const {
-    return tier == Tier::device ? device_.retiring(SlotState::ready) : arena_.closed_ready();
-  }
   void follow_host_slots();
   /// Number of slots of the arena that its two roles need. At least as many as are taken: if more slots are in use, one of them
   /// is free.

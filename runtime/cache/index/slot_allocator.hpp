@@ -50,9 +50,9 @@ struct Ledger {
 /// Hands out the slots of one tier, and keeps the state of each slot: what holds it, how many transfers read it, and which
 /// compute may touch it.
 ///
-/// Two things can take slots out of use. A pool of the device is made smaller at its end: slots from capacity() on *retire*. The
-/// host arena returns memory in chunks, anywhere in the pool: the slots of these chunks are *closed*. On the device a free slot
-/// retires at once, and a taken slot when it becomes free. In the arena a free slot retires when retire_free() is called.
+/// Slots that are to be taken out of use are *closed*, and then *retire*. A pool of the device is made smaller at its end
+/// (resize): a free closed slot retires at once, and a taken one when it becomes free. The host arena returns memory in chunks,
+/// anywhere in the pool (close): a free closed slot retires when retire_free() is called.
 ///
 /// Threads: one.
 class SlotAllocator {
@@ -79,19 +79,15 @@ class SlotAllocator {
 
   [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state(); }
   [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
-  /// Slots below this number are in use. Slots from this number on retire, or have retired.
+  /// Slots below this number are in use. After resize(), the slots from this number on are closed.
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   /// Number of slots that have not retired. Slots that still have to retire are included.
   [[nodiscard]] std::uint64_t in_use() const { return slots_.size() - count(SlotState::retired); }
 
-  /// The pool has slots [0, capacity) from now on. Higher slots retire: free ones at once, others when they become free. A
+  /// The pool has slots [0, capacity) from now on. Higher slots are closed, and from now on a free closed slot retires at once. A
   /// retired slot below `capacity` is free again, and a new slot is free. Takes time in proportion to the change (in proportion
   /// to the size, if the pool becomes larger than it ever was).
   void resize(std::uint32_t capacity);
-  [[nodiscard]] bool retires(SlotId slot) const { return slot.value() >= capacity_; }
-  /// Number of slots in this state that still have to retire, and number of those whose copy is evicting.
-  [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
-  [[nodiscard]] std::uint64_t retiring_and_evicting() const { return retiring_evicting_; }
   /// Retires a free slot: a closed one if there is one, else the highest one. There must be a free slot.
   void retire_free();
   /// Frees the open slot that retire_free() retired last. Returns false if there is none.
@@ -107,6 +103,9 @@ class SlotAllocator {
   [[nodiscard]] std::uint64_t closed_total() const { return closed_total_; }
   /// Number of closed slots in state ready. They hold copies that the cache has to evict.
   [[nodiscard]] std::uint64_t closed_ready() const { return closed_ready_; }
+  /// Number of evictions under way, in slots that are closed, and in the other ones. Only the latter make slots free.
+  [[nodiscard]] std::uint64_t closed_evicting() const { return closed_evicting_; }
+  [[nodiscard]] std::uint64_t evicting_open() const { return evicting_total_ - closed_evicting_; }
   /// Retires a free closed slot in place of a retired open one, which becomes free. Returns false if there is no such pair.
   [[nodiscard]] bool retire_closed_instead();
   /// Returns true if retire_closed_instead() would return true.
@@ -178,17 +177,19 @@ class SlotAllocator {
 
   void occupy(SlotId slot, SlotState state);
   void move(SlotId slot, SlotState to);
+  void grow(std::uint32_t slots);
+  void note_closed_free(SlotId slot);
   [[nodiscard]] bool move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note = 0);
 
   FreeSlots free_;
   std::uint32_t capacity_;
   std::vector<Slot, LargeAllocator<Slot>> slots_;
   std::array<std::uint64_t, slot_state_count> counts_{};
-  std::array<std::uint64_t, slot_state_count> retiring_{};  ///< slots from capacity_ on that have not retired yet, by state
-  std::uint64_t retiring_evicting_ = 0;
+  bool retires_at_once_ = false;      ///< a closed slot retires when it becomes free
   std::vector<SlotId> retired_free_;  ///< open slots that retire_free() retired, in order
   std::uint64_t closed_total_ = 0;
   std::uint64_t closed_ready_ = 0;
+  std::uint64_t closed_evicting_ = 0;
   std::vector<SlotId> closed_free_;  ///< free closed slots; free_ has the open ones
   std::uint64_t readers_total_ = 0;
   std::uint64_t evicting_total_ = 0;

@@ -78,7 +78,7 @@ bool PoolResizer::pump(Tier tier) {
     }
     // When one of these evictions ends, the result of look() changes, and pump() continues. Host copies are dropped at once, so
     // they need no bound.
-    if (tier == Tier::device && pool.retiring_and_evicting() >= evicting_max) break;
+    if (tier == Tier::device && pool.closed_evicting() >= evicting_max) break;
     const Gone gone = give_up(entry.block, tier);
     changed |= gone == Gone::yes;
     later += gone == Gone::later;

@@ -465,7 +465,7 @@ Usage TieredPool::usage(Tier tier) const {
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
     // The slots of these copies retire when they are evicted, so they do not become free.
-    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned(Tier::device);
+    if (device.closed_ready() > 0) usage.evictable -= residency_.retiring_unpinned(Tier::device);
   } else {
     usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();

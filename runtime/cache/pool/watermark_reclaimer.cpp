@@ -17,8 +17,7 @@ std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there
 
 std::uint64_t WatermarkReclaimer::ahead_on_device() const {
   const SlotAllocator& pool = residency_.slots_of(Tier::device);
-  const std::uint64_t evicting = pool.evicting_total() - pool.retiring_and_evicting();
-  return beyond(pool.count(SlotState::free) + evicting, device_slots_.promised());
+  return beyond(pool.count(SlotState::free) + pool.evicting_open(), device_slots_.promised());
 }
 
 std::uint64_t WatermarkReclaimer::device_slots() const {
