@@ -49,7 +49,11 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
     groups_.pools()[pool]->clear(options.keep_storage,
                                  pool < stored.size() ? std::span{stored[pool]} : std::span<const BlockKey>{});
   }
-  if (state_.config.shared.on && !options.keep_shared) turn_shared_off();
+  if (state_.config.shared.on && !options.keep_shared) {
+    // It is not known whether the blocks in the shared store are for the weights that are used from now on.
+    state_.shared_off = true;
+    state_.set_shared_usable(false);
+  }
   if (state_.misses.on()) state_.misses.cleared();
   if (state_.kv_events.on()) {
     KvEvent event;
@@ -57,13 +61,6 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
     state_.kv_events.add(event);
   }
   if (options.wait) state_.status = CacheStatus::clearing;
-}
-
-/// Stops the use of the shared store: it is not known whether its blocks are for the weights that are used from now on.
-void Administration::turn_shared_off() {
-  state_.shared_off = true;
-  state_.shared_usable = false;
-  for (const auto& pool : groups_.pools()) pool->set_shared_usable(false);
 }
 
 Result<void> Administration::resume() {

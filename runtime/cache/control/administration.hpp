@@ -121,7 +121,6 @@ class Administration {
   };
   /// Throws std::invalid_argument if this cache cannot use this policy.
   [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
-  void turn_shared_off();
   [[nodiscard]] bool all_gone() const;
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);

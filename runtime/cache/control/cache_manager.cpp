@@ -28,7 +28,7 @@ void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
 
 void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error,
                                     std::uint32_t leading, PoolId pool) {
-  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at(pool).on_shared_probed(token, error, leading);
+  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at(pool).shared_writer()->on_probed(token, error, leading);
   questions_.on_probed(token, error, leading);
   on_answers();
 }
@@ -50,9 +50,7 @@ void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error, PoolId p
 
 void CacheManager::set_shared_usable(bool usable) {
   usable = usable && !state_.shared_off;
-  if (usable == state_.shared_usable) return;
-  state_.shared_usable = usable;
-  for (TieredPool* const pool : state_.groups.pools()) pool->set_shared_usable(usable);
+  if (usable != state_.shared_usable) state_.set_shared_usable(usable);
 }
 
 void CacheManager::resume_shared() {
@@ -126,20 +124,6 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& request) {
   return requests_.settled(*begun);
 }
 
-// ---- poison --------------------------------------------------------------------------------------------------------------
-
-void CacheManager::remember_freed() {
-  for (const auto& pool : state_.groups.pools()) pool->remember_freed();
-}
-
-void CacheManager::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool) {
-  state_.groups.at(pool).take_freed(device, arena);
-}
-
-void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool) {
-  state_.groups.at(pool).overwritten_by(device, fence);
-}
-
 // ---- state ---------------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {
@@ -166,30 +150,10 @@ std::string CacheManager::describe_pending() const {
   return text;
 }
 
-std::string CacheManager::describe_tree(std::size_t lines_max) const {
-  std::string text;
-  for (const auto& pool : state_.groups.pools()) text += pool->describe_tree(lines_max);
-  return text;
-}
-
-std::uint64_t CacheManager::readers() const {
-  std::uint64_t readers = 0;
-  for (const auto& pool : state_.groups.pools()) readers += pool->readers();
-  return readers;
-}
-
 std::uint64_t CacheManager::shared_waiting_blocks() const {
-  std::uint64_t blocks = 0;
-  for (const auto& pool : state_.groups.pools()) {
-    if (pool->shared_writer() != nullptr) blocks += pool->shared_writer()->waiting_blocks();
-  }
-  return blocks;
-}
-
-std::size_t CacheManager::bytes_held() const {
-  std::size_t bytes = 0;
-  for (const auto& pool : state_.groups.pools()) bytes += pool->bytes_held();
-  return bytes;
+  return state_.groups.sum([](const TieredPool& pool) {
+    return pool.shared_writer() == nullptr ? 0 : pool.shared_writer()->waiting_blocks();
+  });
 }
 
 void CacheManager::check_invariants() const {

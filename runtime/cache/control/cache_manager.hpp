@@ -84,7 +84,7 @@ class CacheManager {
                         PoolId pool = {});
   void on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool = {});
   void on_shared_written(std::uint32_t token, ErrorCode error, PoolId pool = {}) {
-    state_.groups.at(pool).on_shared_written(token, error);
+    state_.groups.at(pool).shared_writer()->on_written(token, error);
   }
   /// Tells whether the shared store can be used now (SharedStore::usable). Call it before acquire() and in each poll.
   void set_shared_usable(bool usable);
@@ -93,7 +93,9 @@ class CacheManager {
   [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
   /// Drops the wishes for the shared store. Writes under way continue.
   void drop_shared_wishes() {
-    for (TieredPool* const pool : state_.groups.pools()) pool->drop_shared_wishes();
+    for (TieredPool* const pool : state_.groups.pools()) {
+      if (SharedWriter* const writer = pool->shared_writer()) writer->stop_all();
+    }
   }
   [[nodiscard]] double shared_round_trip_seconds() const { return questions_.round_trip_seconds(); }
   [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
@@ -164,9 +166,15 @@ class CacheManager {
   /// the old bytes. remember_freed() switches it on. take_freed() returns the slots of the device and of the host arena that
   /// became free since the last call. overwritten_by() reports that compute overwrites these device slots before it reaches
   /// `fence`; transfers of these slots wait for that fence.
-  void remember_freed();
-  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});
-  void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {});
+  void remember_freed() {
+    for (TieredPool* const pool : state_.groups.pools()) pool->remember_freed();
+  }
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {}) {
+    state_.groups.at(pool).take_freed(device, arena);
+  }
+  void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {}) {
+    state_.groups.at(pool).overwritten_by(device, fence);
+  }
 
   /// How the slots of a tier (device or host) are used.
   [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const { return state_.groups.at(pool).usage(tier); }
@@ -177,7 +185,9 @@ class CacheManager {
   /// Counts what the pool's tree holds. Looks at every node.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
   /// A text for people: which tiers have which blocks. One line for each node, at most `lines_max` nodes for each pool.
-  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
+  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const {
+    return state_.groups.sum([&](const TieredPool& pool) { return pool.describe_tree(lines_max); });
+  }
 
   [[nodiscard]] const ManagerConfig& config() const { return state_.config; }
   [[nodiscard]] const ManagerStats& stats() const { return state_.stats; }
@@ -185,7 +195,7 @@ class CacheManager {
   /// The ledger of the host arena: slots of the host tier and staging slots together. A staging slot in use counts as held.
   [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).slots_of(Tier::host).ledger(); }
   /// Number of transfers that read a device or host copy now, counted once per copy.
-  [[nodiscard]] std::uint64_t readers() const;
+  [[nodiscard]] std::uint64_t readers() const { return state_.groups.sum(&TieredPool::readers); }
   [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }
   [[nodiscard]] std::size_t pool_count() const { return state_.groups.pools().size(); }
   /// The number of the pool. Throws std::invalid_argument if there is no such pool.
@@ -194,7 +204,7 @@ class CacheManager {
   /// Tokens of a hash unit. 1 if the configuration names no groups: the manager does not know the number then.
   [[nodiscard]] std::uint32_t unit_tokens() const { return state_.groups.unit_tokens(); }
   /// Bytes of memory of the structures that grow with the number of cached blocks.
-  [[nodiscard]] std::size_t bytes_held() const;
+  [[nodiscard]] std::size_t bytes_held() const { return state_.groups.sum(&TieredPool::bytes_held); }
   void check_invariants() const;
 
  private:

@@ -18,4 +18,11 @@ ManagerState::ManagerState(const ManagerConfig& wanted)
   write_budget.limit(config.daily_write_bytes);
 }
 
+void ManagerState::set_shared_usable(bool usable) {
+  shared_usable = usable;
+  for (TieredPool* const pool : groups.pools()) {
+    if (SharedWriter* const writer = pool->shared_writer()) writer->set_usable(usable);
+  }
+}
+
 }  // namespace terrace

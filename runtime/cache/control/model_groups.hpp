@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace terrace {
@@ -46,6 +48,13 @@ class ModelGroups {
   /// The pools, by PoolId.
   [[nodiscard]] std::span<TieredPool* const> pools() { return pools_; }
   [[nodiscard]] std::span<const TieredPool* const> pools() const { return pools_; }
+  /// The sum of count(pool) over all pools.
+  template <class Count>
+  [[nodiscard]] auto sum(Count count) const {
+    std::invoke_result_t<Count, const TieredPool&> all{};
+    for (const TieredPool* const pool : pools_) all += std::invoke(count, *pool);
+    return all;
+  }
   [[nodiscard]] bool has(PoolId pool) const { return pool.value() < pools_.size(); }
   /// The number of the pool, and the pool. They throw std::invalid_argument if there is no such pool.
   [[nodiscard]] std::size_t index_of(PoolId pool) const {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -82,6 +83,7 @@ class OffloadJobs {
   [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
   [[nodiscard]] Result<void> check_keys(const OffloadOrder& order) const;
+  [[nodiscard]] std::optional<BlockRef> block_of(std::size_t i, bool flat) const;
   [[nodiscard]] std::uint64_t new_stamps(std::size_t keys);
   void end_pin(OffloadJobId job);
 

@@ -284,7 +284,7 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
 void WriteBackJobs::collect_ended() {
   for (const auto& pool : pools_) {
     ended_shared_.clear();
-    pool->take_ended_shared(ended_shared_);
+    if (SharedWriter* const writer = pool->shared_writer()) writer->take_ended(ended_shared_);
     for (const auto& [id, key, outcome, error] : ended_shared_) {
       Job& job = jobs_.at(id);
       TERRACE_CHECK(job.awaited > 0);

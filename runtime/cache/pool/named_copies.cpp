@@ -90,9 +90,7 @@ void NamedCopies::on_read(const StoredReads::Result& result) {
         end_part(ref, {});
         break;
       }
-      p.landing = result.landing;
-      p.state = State::landed;
-      landed_.push_back(ref);
+      land(ref, result.landing);
       break;
     case StoredReads::Result::Kind::failed: end_part(ref, result.error); break;
     case StoredReads::Result::Kind::given_back: resolve_load(ref); break;
@@ -200,10 +198,14 @@ void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
   } else if (error) {
     residency_.fail_host_fill(p.block);
   } else {
-    residency_.publish(p.block, Tier::host);
-    if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(p.block)) storage_writer_.write_through(p.block, 1);
+    publish_host(p.block);
   }
   end_part(ref, error);
+}
+
+void NamedCopies::publish_host(BlockRef block) {
+  residency_.publish(block, Tier::host);
+  if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(block)) storage_writer_.write_through(block, 1);
 }
 
 // ---- layers ------------------------------------------------------------------------------------------------------------------
@@ -336,21 +338,14 @@ void NamedCopies::end_waiting(JobIndex index, ErrorCode error) {
   const auto parts = static_cast<std::uint32_t>(jobs_.at(index).parts.size());
   for (std::uint32_t i = 0; i < parts; ++i) {
     const Part& p = part({index, i});
-    switch (p.state) {
-      case State::joined: end_part({index, i}, error); break;
-      case State::reading:
-        reads_.cancel(p.read);
-        end_part({index, i}, error);
-        break;
-      case State::landed:
-        if (jobs_.at(index).direction == Direction::swap_in) reads_.release(p.block, p.landing);
-        else residency_.fail_host_fill(p.block);
-        end_part({index, i}, error);
-        break;
-      case State::crossing:
-      case State::unconfirmed:
-      case State::ended: break;
+    if (p.state != State::joined && p.state != State::reading && p.state != State::landed) continue;
+    if (p.state == State::reading) {
+      reads_.cancel(p.read);
+    } else if (p.state == State::landed) {
+      if (jobs_.at(index).direction == Direction::swap_in) reads_.release(p.block, p.landing);
+      else residency_.fail_host_fill(p.block);
     }
+    end_part({index, i}, error);
   }
 }
 

@@ -163,6 +163,10 @@ class NamedCopies : PoolPart {
   void unuse(const Part& part, Direction direction);
   void resolve_load(PartRef ref);
   void resolve_store(PartRef ref);
+  [[nodiscard]] Result<SlotId> begin_host_fill(BlockRef block, TenantId tenant);
+  void publish_host(BlockRef block);
+  void land(PartRef ref, StoredReads::Landing landing);
+  void join(PartRef ref);
   void end_part(PartRef ref, ErrorCode error);
   void end_waiting(JobIndex index, ErrorCode error);
   void finish_copy(PartRef ref, ErrorCode error);

@@ -202,19 +202,14 @@ class SharedWriter : PoolPart {
   [[nodiscard]] bool stands_alone(Prefix prefix) const;
   void wish_unchained(BlockRef block);
   [[nodiscard]] bool extend_wish(Prefix prefix, std::uint32_t from);
+  void note_keys(const Wish& wish, std::size_t from);
   void make_room_for(std::size_t keys);
   [[nodiscard]] StoredBlock named(const Wish& wish, std::uint32_t block) const;
   void probe(std::uint32_t id);
   void continue_wish(std::uint32_t id);
   [[nodiscard]] bool start_blocks(std::uint32_t id);
-  enum class Started : std::uint8_t { yes, later, gone, over_budget, no_link };
-  /// A wish has got `keys` more keys. The store is known to have `known` of them.
-  void count_keys(std::size_t keys, std::size_t known = 0) {
-    keys_ += keys;
-    totals_.wished += keys - known;
-  }
   void skip_block(std::uint32_t id);
-  [[nodiscard]] Started start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
+  [[nodiscard]] ErrorCode start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
   void submit(std::uint32_t write);
   void end_write(std::uint32_t write, ErrorCode error);
   void rest_after(ErrorCode error);

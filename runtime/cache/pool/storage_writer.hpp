@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/fifo.hpp"
+#include "base/slab.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
@@ -108,18 +109,18 @@ class StorageWriter : PoolPart {
   /// pump() would change nothing.
   [[nodiscard]] bool rests() const { return wishes_.empty() && queued_.empty(); }
   /// Number of pending writes, wishes included.
-  [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(pending_.size() - free_.size()); }
+  [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(pending_.size()); }
 
  private:
-  enum class State : std::uint8_t { unused, wish, staging, waiting_for_parent, queued, writing };
+  enum class State : std::uint8_t { wish, staging, waiting_for_parent, queued, writing };
   static constexpr std::uint32_t no_write = 0xFFFF'FFFF;
   struct PendingWrite {
     BlockRef block;
     std::uint32_t number = 0;  ///< number of the block in storage (Residency::begin_store)
-    SlotId slot;               ///< the arena slot with its bytes, once the write is started
+    SlotId slot{};             ///< the arena slot with its bytes, once the write is started
     Wants wants = 0;
-    ErrorCode stop_with;  ///< if set, the write ends with this error before its next state
-    State state = State::unused;
+    ErrorCode stop_with{};  ///< if set, the write ends with this error before its next state
+    State state = State::wish;
     /// Linked list of the children that wait until this block is given to the store. `first_child` is the head of this write's
     /// list; `next_sibling` links this write into the list of its parent.
     std::uint32_t first_child = no_write;
@@ -132,7 +133,7 @@ class StorageWriter : PoolPart {
     std::uint64_t turn = 0;
   };
 
-  std::uint32_t create(BlockRef block, Wants wants);
+  void create(BlockRef block, Wants wants);
   void depend_on(BlockRef above, Wants wants);
   void add_wants(PendingWrite& write, Wants wants);
   [[nodiscard]] PendingWrite* pending_write_of(BlockRef block);
@@ -155,8 +156,7 @@ class StorageWriter : PoolPart {
   Bytes block_bytes_;         ///< counts against the daily budget of writes
   std::vector<Ended> ended_;  ///< not taken yet
   std::array<std::uint64_t, wants_count> wanted_{};
-  std::vector<PendingWrite> pending_;
-  std::vector<std::uint32_t> free_;
+  Slab<PendingWrite> pending_;
   std::vector<std::uint32_t> by_number_;  ///< index in pending_, by the number of the block in storage
   Fifo<Turn> wishes_;
   std::uint64_t last_turn_ = 0;

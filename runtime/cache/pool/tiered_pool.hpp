@@ -163,24 +163,8 @@ class TieredPool {
 
   // ---- storage and the shared store
 
-  /// A read or a probe of the pool has ended. `token` is that of its order.
+  /// A read of the pool has ended. `token` is that of its order.
   void on_shared_read(std::uint32_t token, ErrorCode error);
-  void on_shared_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
-    if (shared_writer_) shared_writer_->on_probed(token, error, leading);
-  }
-  void on_shared_written(std::uint32_t token, ErrorCode error) {
-    if (shared_writer_) shared_writer_->on_written(token, error);
-  }
-  /// Tells the pool whether the shared store can be used now.
-  void set_shared_usable(bool usable) {
-    if (shared_writer_) shared_writer_->set_usable(usable);
-  }
-  void drop_shared_wishes() {
-    if (shared_writer_) shared_writer_->stop_all();
-  }
-  void take_ended_shared(std::vector<SharedWriter::Ended>& ended) {
-    if (shared_writer_) shared_writer_->take_ended(ended);
-  }
 
   // ---- events and time
 
