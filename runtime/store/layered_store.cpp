@@ -34,7 +34,7 @@ void LayeredStore::read(std::span<const StoreRead> batch) {
   local_reads_.clear();
   shared_reads_.clear();
   for (const StoreRead& wanted : batch) {
-    reads_.insert_or_assign(wanted.token, Read{wanted, {}});
+    reads_.insert_or_assign(wanted.token, Read{wanted, {}, last_token_});
     if (local_.contains(wanted.key)) local_reads_.push_back(wanted);
     else read_shared(wanted.token);
   }
@@ -94,9 +94,7 @@ void LayeredStore::touch(std::span<const BlockKey> keys) {
 void LayeredStore::leave_shared() {
   left_ = true;
   renewed_.clear();
-  for (auto& [token, read] : reads_) read.is_overtaken = true;
-  for (auto& [number, call] : calls_) call.is_overtaken = true;
-  for (auto& [number, asked] : asked_) asked.is_overtaken = true;
+  left_at_ = ++last_token_;
 }
 
 void LayeredStore::renew(std::span<const BlockKey> keys) {
@@ -132,7 +130,7 @@ void LayeredStore::on_local(StoreEvent& event, std::vector<StoreEvent>& out) {
   if (event.kind == StoreEvent::Kind::read) {
     const auto read = reads_.find(event.token);
     if (read != reads_.end()) {
-      if (event.error && !read->second.is_overtaken && shared_usable()) {
+      if (event.error && !is_overtaken(read->second.begun) && shared_usable()) {
         read->second.local = event.error;
         return read_shared(event.token);
       }
@@ -169,7 +167,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   StoreEvent told;
   told.token = token;
   told.key = ended.wanted.key;
-  if (event.error || ended.is_overtaken) {
+  if (event.error || is_overtaken(ended.begun)) {
     ++layered_.misses;
     // A failure of the shared store is reported as a miss, because the block can be computed.
     told.error = ended.local ? ended.local : make_error_code(event.error == Errc::corrupt ? Errc::corrupt : Errc::not_found);
@@ -188,7 +186,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::vector<StoreEvent>&
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
     const std::uint64_t token = writes.tokens[i];
     const StoreWrite& wanted = writes_.at(token).wanted;
-    if (writes.is_overtaken || writes_.at(token).is_removed) {
+    if (is_overtaken(event.token) || writes_.at(token).is_removed) {
       ++layered_.cancelled;
     } else if (event.error) {
       ++layered_.unwritten;
@@ -244,7 +242,7 @@ void LayeredStore::release_held(const BlockKey& key, std::vector<StoreEvent>& ou
 
 void LayeredStore::on_probed(const SharedEvent& event) {
   const Asked asked = take(asked_, event.token);
-  end_probe(asked.token, asked.keys, asked.is_overtaken ? 0 : asked.local + event.leading);
+  end_probe(asked.token, asked.keys, is_overtaken(event.token) ? 0 : asked.local + event.leading);
 }
 
 /// Ends a probe of a caller. The local store may have the blocks that follow those of the shared store.

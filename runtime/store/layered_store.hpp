@@ -102,8 +102,8 @@ class LayeredStore final : public BlockStore {
   /// A read that has not ended.
   struct Read {
     StoreRead wanted;
-    ErrorCode local;            ///< the error of the local store
-    bool is_overtaken = false;  ///< leave_shared() was called since; the same in the next structs
+    ErrorCode local;          ///< the error of the local store
+    std::uint64_t begun = 0;  ///< last_token_ at that time
   };
   /// A write whose end has not been reported yet.
   struct Write {
@@ -115,14 +115,12 @@ class LayeredStore final : public BlockStore {
   struct Writes {
     std::vector<std::uint64_t> tokens;
     TimePoint deadline = never;
-    bool is_overtaken = false;
   };
   /// A probe of a caller.
   struct Asked {
     std::uint64_t token = 0;
     std::vector<BlockKey> keys;
     std::uint32_t local = 0;  ///< number of leading keys that the local store had
-    bool is_overtaken = false;
   };
   /// Removes the entry, which must exist, and returns its value.
   template <class Value>
@@ -134,6 +132,8 @@ class LayeredStore final : public BlockStore {
     return value;
   }
 
+  /// leave_shared() was called since this token was the last one.
+  [[nodiscard]] bool is_overtaken(std::uint64_t token) const { return token < left_at_; }
   [[nodiscard]] bool shared_usable() const { return !left_ && shared_.usable(); }
   void read_shared(std::uint64_t token);
   void on_local(StoreEvent& event, std::vector<StoreEvent>& out);
@@ -154,6 +154,7 @@ class LayeredStore final : public BlockStore {
   LayeredStat layered_;
   bool left_ = false;
   std::uint64_t last_token_ = 0;
+  std::uint64_t left_at_ = 0;  ///< the token that marks the last call of leave_shared()
   Table<Read> reads_;    ///< by the caller's token
   Table<Write> writes_;  ///< by the caller's token
   Table<Writes> calls_;  ///< by the token of their probe in the shared store

@@ -5,7 +5,6 @@
 #include "base/failure.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -314,15 +313,11 @@ std::optional<std::uint64_t> Administration::tenant_blocks(TenantId tenant, Tier
 
 void Administration::on_time() {
   use_clock_.note(state_.now, state_.last_stamp);
-  for (auto pin = pins_.begin(); pin != pins_.end();) {
-    const auto next = std::next(pin);
-    if (pin->second.until <= state_.now) end_pin(pin);
-    pin = next;
+  for (auto next = pins_.begin(); next != pins_.end();) {
+    if (const auto pin = next++; pin->second.until <= state_.now) end_pin(pin);
   }
-  for (auto retention = retentions_.begin(); retention != retentions_.end();) {
-    const auto next = std::next(retention);
-    if (retention->second.until <= state_.now) end_retention(retention);
-    retention = next;
+  for (auto next = retentions_.begin(); next != retentions_.end();) {
+    if (const auto retention = next++; retention->second.until <= state_.now) end_retention(retention);
   }
 }
 

@@ -206,7 +206,9 @@ class Requests {
   void end(Index index, Fence last_use);
   void forget(Index index);
   /// The lease of the request ends.
-  void note_end(const Request& request);
+  [[nodiscard]] static bool pends(const Request& r) {
+    return r.state == State::waiting_for_slots || r.state == State::loading || r.state == State::looking;
+  }
   [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
 
   [[nodiscard]] Result<Index> accept(const AcquireRequest& wanted);

@@ -230,9 +230,7 @@ bool DeviceSlotAllocator::wants_host(BlockRef block) const {
 /// false if the copy stays: it must be stored first, staging has no room for it, and no request waits for the slot.
 bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
-  if (host_tier() && wants_host(block)) {
-    if (host_slots_.swap_out(block, purpose) != HostSlotAllocator::Answer::impossible) return true;
-  }
+  if (host_tier() && wants_host(block) && host_slots_.swap_out(block, purpose)) return true;
   if (config_.stores_by(WritePolicy::write_back) && !residency_.saved(block)) {
     if (storage_writer_.save_now(block) == StorageWriter::Saved::later) {
       if (purpose == SwapOutPurpose::evict_ahead) return false;

@@ -313,7 +313,7 @@ void Loads::finish(LoadId id) {
   });
   for (const PinnedPrefix& each : load.prefixes) {
     if (each.missing)
-      events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no, each.missing_from});
+      events_.push_back({Event::Kind::missing, id, *each.missing, load.late, each.missing_from});
   }
   events_.push_back({.kind = Event::Kind::ended, .load = id});
 }

@@ -40,8 +40,6 @@ struct LoadRun {
 class Loads : PoolPart {
  public:
   using LoadId = std::uint32_t;
-  /// Whether blocks did not arrive because the deadline for reads has passed.
-  enum class Late : bool { no, yes };
   /// An event of a load. The caller handles the events in order. Meanwhile it may call waiters(), layers(), leave() and close(),
   /// but not start() or join(). leave() may add events of the load that is left.
   struct Event {
@@ -53,7 +51,7 @@ class Loads : PoolPart {
     Kind kind = Kind::ended;
     LoadId load = 0;
     BlockRef block{};
-    Late late = Late::no;
+    bool late = false;             ///< missing: because the deadline for reads has passed
     Source source = Source::host;  ///< missing: from which the block should have come
   };
   /// The deadlines of one waiter. A load has the latest deadlines of all its waiters, including those that have left.

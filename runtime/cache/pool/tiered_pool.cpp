@@ -1,7 +1,6 @@
 #include "runtime/cache/pool/tiered_pool.hpp"
 
 #include "base/check.hpp"
-#include "base/failure.hpp"
 
 #include <fmt/format.h>
 
@@ -105,14 +104,12 @@ void TieredPool::cancel_evictions(Prefix prefix) {
 void TieredPool::tell_storage_of_hit(const Found& found) {
   const Prefix prefix = found.prefix;
   if (residency_.tree().resident(Tier::storage) > 0) {
-    std::optional<BlockRef> deepest_stored;
     auto& in_storage = copies_[index(Tier::storage)];
     in_storage.resize(prefix.length);
     residency_.tree().read(prefix, Tier::storage, 0, in_storage);
-    for (std::uint32_t i = 0; i < prefix.length; ++i) {
-      if (in_storage[i].usable()) deepest_stored = BlockRef{prefix.node, i};
-    }
-    if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
+    std::uint32_t stored = prefix.length;
+    while (stored > 0 && !in_storage[stored - 1].usable()) --stored;
+    if (stored > 0) actions_.touches.push_back(residency_.tree().key({prefix.node, stored - 1}));
   }
   hit_count_writes_.on_hits(prefix);
 }
@@ -175,7 +172,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
       if (residency_.copy(block, Tier::host).present()) continue;
       // If the host tier has no room, the block gets no copy there. The block is then in the same state as if the host had
       // evicted the copy.
-      (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
+      host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
   if (shared_writer_) shared_writer_->on_commit(prefix, from);
@@ -438,13 +435,6 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
     if (place.device || place.host || place.storage) found = place;
   });
   return found;
-}
-
-Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
-  if (tier == Tier::device && sizes_.engine_blocks > 0) {
-    return failure<Errc::invalid_argument, "the device slots are the engine's (engine_owns_slots)">;
-  }
-  return resizer_.resize(tier, blocks, closing);
 }
 
 void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {

@@ -211,7 +211,9 @@ class TieredPool {
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
   /// The same as Administration::resize.
-  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {}) {
+    return resizer_.resize(tier, blocks, closing);
+  }
   void open_host(SlotSpan slots) { resizer_.open_host(slots); }
   /// The same as ResidencySample::follow, set_now and used.
   void follow_sample(std::uint32_t one_in) { residency_.follow_sample(one_in); }
