@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "base/vector_pool.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
@@ -63,10 +64,7 @@ class LayeredStore final : public BlockStore {
     std::uint32_t leading = 0;
   };
   /// The probes that have ended since the last call. Probes end in poll(). Swaps the vectors, so that their memory is reused.
-  void take_probed(std::vector<Probed>& probed) {
-    probed.clear();
-    probed.swap(probed_);
-  }
+  void take_probed(std::vector<Probed>& probed) { take_all(probed_, probed); }
   [[nodiscard]] bool has_probed() const { return !probed_.empty(); }
   /// All blocks are being cleared, so it is not known any more which weights the blocks of the shared store are for. The shared
   /// store is not used from now on, and operations under way there count as misses. A write that it has begun may still succeed,
@@ -155,10 +153,10 @@ class LayeredStore final : public BlockStore {
   bool left_ = false;
   std::uint64_t last_token_ = 0;
   std::uint64_t left_at_ = 0;  ///< the token that marks the last call of leave_shared()
-  Table<Read> reads_;    ///< by the caller's token
-  Table<Write> writes_;  ///< by the caller's token
-  Table<Writes> calls_;  ///< by the token of their probe in the shared store
-  Table<Asked> asked_;   ///< the same
+  Table<Read> reads_;          ///< by the caller's token
+  Table<Write> writes_;        ///< by the caller's token
+  Table<Writes> calls_;        ///< by the token of their probe in the shared store
+  Table<Asked> asked_;         ///< the same
   /// The caller's tokens of the reads and writes that are under way in the shared store, by their token there.
   Table<std::uint64_t> read_tokens_;
   Table<std::uint64_t> write_tokens_;

@@ -351,12 +351,7 @@ Result<void> TierStore::unregister_region(HostRegionId region) {
   return state_->parts->batches->regions().remove(region);
 }
 
-bool TierStore::contains(const BlockKey& key) const {
-  const Turn turn = state_->take_turn();
-  const bool there = state_->contains(key);
-  state_->note_asked(1, there ? 1 : 0);
-  return there;
-}
+bool TierStore::contains(const BlockKey& key) const { return leading({&key, 1}) == 1; }
 
 std::size_t TierStore::leading(std::span<const BlockKey> keys) const {
   const Turn turn = state_->take_turn();

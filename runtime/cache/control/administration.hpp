@@ -95,13 +95,6 @@ class Administration {
   /// target), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
   /// prefix is cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
-  /// The same as in WriteBackJobs.
-  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return write_backs_.set_paused(id, true); }
-  [[nodiscard]] Result<void> resume_write_back(WriteBackId id) { return write_backs_.set_paused(id, false); }
-  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id) { return write_backs_.cancel(id); }
-  [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
-    return write_backs_.take_results(id);
-  }
   /// The sum of all pools.
   [[nodiscard]] Durability durability() const;
 

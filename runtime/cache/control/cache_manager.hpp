@@ -60,7 +60,8 @@ class CacheManager {
   [[nodiscard]] const Administration& administration() const { return administration_; }
   [[nodiscard]] OffloadJobs& offload() { return offload_; }
   [[nodiscard]] const OffloadJobs& offload() const { return offload_; }
-  /// For queries. Administration starts and controls the jobs.
+  /// Administration starts the jobs.
+  [[nodiscard]] WriteBackJobs& write_backs() { return write_backs_; }
   [[nodiscard]] const WriteBackJobs& write_backs() const { return write_backs_; }
   [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
   [[nodiscard]] const WriteBudget& write_budget() const { return state_.write_budget; }

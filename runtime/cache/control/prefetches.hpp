@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/vector_pool.hpp"
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/manager_state.hpp"
 #include "runtime/cache/control/shared_questions.hpp"
@@ -67,10 +68,7 @@ class Prefetches {
   void leave(std::uint32_t request);
   [[nodiscard]] bool waits(std::uint32_t request) const;
   /// The requests that can continue, in order. Swaps the vectors, so that their memory is reused.
-  void take_resumed(std::vector<Resumed>& resumed) {
-    resumed.clear();
-    resumed.swap(resumed_);
-  }
+  void take_resumed(std::vector<Resumed>& resumed) { take_all(resumed_, resumed); }
 
   void check_invariants() const;
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/cache/control/group_part.hpp"
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/prefetches.hpp"
@@ -115,10 +116,7 @@ class Requests {
   /// Returns true if there are events of pending requests: ends of waits, or more layers.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
-  void take_events(std::vector<RequestEvent>& events) {
-    events.clear();
-    events.swap(events_);
-  }
+  void take_events(std::vector<RequestEvent>& events) { take_all(events_, events); }
   /// Takes only the event that reports the end of this request's wait. Returns nothing if there is no such event.
   [[nodiscard]] std::optional<RequestEvent> take_end(RequestId id);
 

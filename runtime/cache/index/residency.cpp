@@ -299,13 +299,6 @@ void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   events_.add(event);
 }
 
-void Residency::used(std::span<const BlockKey> keys) {
-  if (!sample_.on()) return;
-  for (const BlockKey& key : keys) {
-    if (sample_.follows(key)) sample_.used(key);
-  }
-}
-
 /// Sets the state of a usable copy in the tree, according to the readers of its slot.
 void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
   const SlotAllocator& slots = slots_of(tier);

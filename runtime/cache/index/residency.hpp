@@ -251,14 +251,11 @@ class Residency {
   // ---- sample of how long copies stay
 
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
-  /// The same as ResidencySample::set_now.
-  void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
+  [[nodiscard]] ResidencySample& sample() { return sample_; }
   /// The same as ResidencySample::follow, for the number of blocks that device and host can hold now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
   /// Reports evictions and other changes of copies to `misses` from now on.
   void tell(MissReasons& misses) { misses_ = &misses; }
-  /// A request hit these blocks. Only the sample needs to know.
-  void used(std::span<const BlockKey> keys);
 
   /// Bytes of memory of tree, slot allocators, policies and sample.
   [[nodiscard]] std::size_t bytes_held() const;

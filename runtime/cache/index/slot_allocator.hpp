@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "base/free_slots.hpp"
 #include "base/large_memory.hpp"
+#include "base/vector_pool.hpp"
 #include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
 
@@ -139,10 +140,7 @@ class SlotAllocator {
   /// For the poison mode: remembers from now on which slots became free.
   void remember_freed() { remember_freed_ = true; }
   /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
-  void take_freed(std::vector<SlotId>& freed) {
-    freed.clear();
-    freed.swap(freed_);
-  }
+  void take_freed(std::vector<SlotId>& freed) { take_all(freed_, freed); }
 
   [[nodiscard]] Ledger ledger() const;
   /// Bytes of memory of the allocator itself.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/vector_pool.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
@@ -60,10 +61,8 @@ class DeviceSlotAllocator : PoolPart {
   /// Returns the waiters that have got slots since the last call, in order, and these slots. Swaps the vectors, so that their
   /// memory is reused.
   void take_served(std::vector<Served>& served, std::vector<SlotId>& slots) {
-    served.clear();
-    slots.clear();
-    served.swap(served_);
-    slots.swap(served_slots_);
+    take_all(served_, served);
+    take_all(served_slots_, slots);
   }
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }

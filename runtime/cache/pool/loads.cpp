@@ -172,7 +172,7 @@ void Loads::abandon_reads(LoadId id) {
   }
 }
 
-void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+void Loads::start_transfers(std::uint64_t& last_transfer) {
   if (landed_.empty()) return;
   // One transfer for each load.
   while (!landed_.empty()) {
@@ -184,7 +184,6 @@ void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       return parts.load == id;
     });
     Transfer transfer;
-    transfer.pool = pool;
     transfer.direction = Direction::swap_in;
     transfer.urgency = Urgency::request;
     transfer.deadline = load.deadlines.copies;
@@ -312,8 +311,7 @@ void Loads::finish(LoadId id) {
     return true;
   });
   for (const PinnedPrefix& each : load.prefixes) {
-    if (each.missing)
-      events_.push_back({Event::Kind::missing, id, *each.missing, load.late, each.missing_from});
+    if (each.missing) events_.push_back({Event::Kind::missing, id, *each.missing, load.late, each.missing_from});
   }
   events_.push_back({.kind = Event::Kind::ended, .load = id});
 }

@@ -101,14 +101,11 @@ class Loads : PoolPart {
   bool on_event(const TransferEvent& event);
   /// Makes transfers of the parts that have landed in the host arena, one for each load. `last_transfer` is the last transfer id
   /// in use; it grows.
-  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  void start_transfers(std::uint64_t& last_transfer);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
-  void take_events(std::vector<Event>& events) {
-    events.clear();
-    events.swap(events_);
-  }
+  void take_events(std::vector<Event>& events) { take_all(events_, events); }
   /// The requests that wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
   [[nodiscard]] std::span<const std::uint32_t> waiters(LoadId load) const { return loads_[load].waiters; }
   /// Unpins the load's prefixes after its `ended` event. Another load can get its id then.

@@ -98,7 +98,7 @@ void NamedCopies::on_read(const StoredReads::Result& result) {
   end_finished();
 }
 
-void NamedCopies::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+void NamedCopies::start_transfers(std::uint64_t& last_transfer) {
   // One transfer for each job.
   while (!landed_.empty()) {
     const JobIndex index = landed_.front().job;
@@ -124,7 +124,6 @@ void NamedCopies::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       continue;
     }
     Transfer transfer;
-    transfer.pool = pool;
     transfer.direction = job.direction;
     transfer.urgency = job.urgency;
     transfer.deadline = job.deadline;

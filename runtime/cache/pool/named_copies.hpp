@@ -94,7 +94,7 @@ class NamedCopies : PoolPart {
   void on_late(std::uint32_t job);
   /// Continues with blocks whose host copies other jobs or loads have filled. Returns true if anything changed.
   bool pump();
-  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  void start_transfers(std::uint64_t& last_transfer);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// Appends the events since the last call.

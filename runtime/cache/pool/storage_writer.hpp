@@ -2,6 +2,7 @@
 
 #include "base/fifo.hpp"
 #include "base/slab.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
@@ -95,10 +96,7 @@ class StorageWriter : PoolPart {
   void on_staged(const SwapOuts::Staged& staged);
   /// The results of pending writes that have ended since the last call, in order. Swaps the vectors, so that their memory is
   /// reused.
-  void take_ended(std::vector<Ended>& ended) {
-    ended.clear();
-    ended.swap(ended_);
-  }
+  void take_ended(std::vector<Ended>& ended) { take_all(ended_, ended); }
   /// Stops every pending write that has not been given to the store yet. Such a write ends with `cleared` at its next step.
   void stop_all();
   /// Starts wishes while staging has room, and gives the store blocks while it has fewer than writes_max. Returns true if

@@ -2,6 +2,7 @@
 
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "terrace/statistics.hpp"
@@ -89,10 +90,7 @@ class StoredReads : PoolPart {
   [[nodiscard]] bool rests() const { return waiting_.empty() && results_.empty(); }
   /// The results since the last call, in order. Swaps the vectors, so that their memory is used again. The caller hands them out
   /// before it calls cancel().
-  void take_results(std::vector<Result>& results) {
-    results.clear();
-    results.swap(results_);
-  }
+  void take_results(std::vector<Result>& results) { take_all(results_, results); }
   /// Ends the use of the landing slot: the reader has copied the block to its destination, or does not need it any more.
   void release(BlockRef block, Landing landing);
 

@@ -36,7 +36,7 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
   residency_.begin_swap_out(run, host_slots);
 }
 
-void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+void SwapOuts::start_transfers(std::uint64_t& last_transfer) {
   if (collected_.empty()) return;
   // Sorted by device slot, so that neighbouring slots become one run.
   std::ranges::sort(collected_, {}, &Blocks::device_slot);
@@ -62,7 +62,6 @@ void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       actions_.spare_runs.give(std::move(transfer.runs));
       continue;
     }
-    transfer.pool = pool;
     transfer.direction = Direction::swap_out;
     transfer.urgency = urgency;
     // The transfer has no deadline: the slots that it frees can serve any request, and a copy under way cannot be cancelled.

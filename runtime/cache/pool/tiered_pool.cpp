@@ -291,13 +291,16 @@ bool TieredPool::pump() {
 
 void TieredPool::start_transfers(std::uint64_t& last_transfer) {
   const std::size_t before = actions_.transfers.size();
-  swap_outs_.start_transfers(last_transfer, id_);
+  swap_outs_.start_transfers(last_transfer);
   // If requests need slots that only background evictions will free, the transfers of these evictions become urgent.
   if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
-  loads_.start_transfers(last_transfer, id_);
+  loads_.start_transfers(last_transfer);
   const std::uint64_t free = residency_.slots_of(Tier::host).count(SlotState::free);
-  named_copies_.start_transfers(last_transfer, id_);
-  for (const Transfer& transfer : std::span{actions_.transfers}.subspan(before)) link_.on_ordered(transfer, stats_);
+  named_copies_.start_transfers(last_transfer);
+  for (Transfer& transfer : std::span{actions_.transfers}.subspan(before)) {
+    transfer.pool = id_;
+    link_.on_ordered(transfer, stats_);
+  }
   // No step above may free a slot of the arena, because reads that wait for one would not be continued.
   TERRACE_CHECK(residency_.slots_of(Tier::host).count(SlotState::free) == free);
 }

@@ -215,14 +215,13 @@ class TieredPool {
     return resizer_.resize(tier, blocks, closing);
   }
   void open_host(SlotSpan slots) { resizer_.open_host(slots); }
-  /// The same as ResidencySample::follow, set_now and used.
+  /// The same as in Residency.
   void follow_sample(std::uint32_t one_in) { residency_.follow_sample(one_in); }
   void tell(MissReasons& misses) {
     residency_.tell(misses);
     misses_ = &misses;
   }
-  void set_sample_time(std::uint64_t requests) { residency_.set_sample_time(requests); }
-  void sample_uses(std::span<const BlockKey> keys) { residency_.used(keys); }
+  [[nodiscard]] ResidencySample& sample() { return residency_.sample(); }
   /// For the poison mode: the same as CacheManager::remember_freed, take_freed and overwritten_by.
   void remember_freed() { residency_.remember_freed(); }
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) { residency_.take_freed(device, arena); }
