@@ -456,7 +456,7 @@ std::uint64_t Cache::transfers_in_flight() const {
 ManagerStats Cache::stats() const { return state_->manager.stats(); }
 SharedTotals Cache::shared_totals() const { return state_->manager.shared_totals(); }
 PrefetchTotals Cache::prefetch_totals() const { return state_->manager.prefetch_totals(); }
-LinkHealth Cache::link_health() const { return state_->manager.link_health(); }
+LinkHealth Cache::link_health() const { return state_->manager.link().health(); }
 
 MovedTotals Cache::moved() const {
   MovedTotals moved = state_->executor.moved();

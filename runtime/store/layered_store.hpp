@@ -63,7 +63,7 @@ class LayeredStore final : public BlockStore {
     std::uint64_t token = 0;
     std::uint32_t leading = 0;
   };
-  /// The probes that have ended since the last call. Probes end in poll(). Swaps the vectors, so that their memory is reused.
+  /// The probes that have ended since the last call. Probes end in poll().
   void take_probed(std::vector<Probed>& probed) { take_all(probed_, probed); }
   [[nodiscard]] bool has_probed() const { return !probed_.empty(); }
   /// All blocks are being cleared, so it is not known any more which weights the blocks of the shared store are for. The shared

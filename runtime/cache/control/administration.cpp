@@ -54,11 +54,7 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
     state_.set_shared_usable(false);
   }
   if (state_.misses.on()) state_.misses.cleared();
-  if (state_.kv_events.on()) {
-    KvEvent event;
-    event.kind = KvEvent::Kind::cleared;
-    state_.kv_events.add(event);
-  }
+  if (state_.kv_events.on()) state_.kv_events.add({.kind = KvEvent::Kind::cleared});
   if (options.wait) state_.status = CacheStatus::clearing;
 }
 

@@ -112,17 +112,10 @@ class CacheManager {
     state_.misses.set_now(state_.now);
     state_.link.on_time(state_.now);
   }
-  /// The same as in Cache.
-  [[nodiscard]] LinkHealth link_health() const { return state_.link.health(); }
-  [[nodiscard]] bool link_allows() const { return state_.link.allows(); }
-  /// The same as in LinkGuard.
-  [[nodiscard]] bool wants_link_look() const { return state_.link.wants_look(); }
-  void on_link_look(TimePoint oldest_copy) { state_.link.on_look(oldest_copy); }
-  /// The same as in HitPlanner.
-  [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
-  [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }
-  void learn_prefill(double unit_seconds) { planner_.learn_prefill(unit_seconds); }
-  [[nodiscard]] double prefill_unit_seconds() const { return planner_.unit_seconds(); }
+  [[nodiscard]] LinkGuard& link() { return state_.link; }
+  [[nodiscard]] const LinkGuard& link() const { return state_.link; }
+  [[nodiscard]] HitPlanner& planner() { return planner_; }
+  [[nodiscard]] const HitPlanner& planner() const { return planner_; }
   /// Sets the present cost of loading a block of the pool.
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
 
@@ -138,11 +131,8 @@ class CacheManager {
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// Returns true if settle_and_reclaim() would evict for the watermarks.
   [[nodiscard]] bool wants_reclaim() const;
-  /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
-  void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).catalog_recovery().begin(); }
-  void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
-    state_.groups.at(pool).catalog_recovery().add(blocks, numbers);
-  }
+  /// Adds the blocks that the pool's store holds from an earlier process.
+  [[nodiscard]] CatalogRecovery& recovery(PoolId pool = {}) { return state_.groups.at(pool).catalog_recovery(); }
 
   /// A MemoryCopy of the pool's actions has ended.
   void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).named_copies().on_copied(token); }

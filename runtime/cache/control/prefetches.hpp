@@ -67,7 +67,7 @@ class Prefetches {
   [[nodiscard]] bool join(std::uint32_t request, std::span<const BlockKey> keys, std::uint32_t place, Source farthest);
   void leave(std::uint32_t request);
   [[nodiscard]] bool waits(std::uint32_t request) const;
-  /// The requests that can continue, in order. Swaps the vectors, so that their memory is reused.
+  /// The requests that can continue, in order.
   void take_resumed(std::vector<Resumed>& resumed) { take_all(resumed_, resumed); }
 
   void check_invariants() const;

@@ -115,7 +115,7 @@ class Requests {
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
   /// Returns true if there are events of pending requests: ends of waits, or more layers.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
-  /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
+  /// The events since the last call, in order.
   void take_events(std::vector<RequestEvent>& events) { take_all(events_, events); }
   /// Takes only the event that reports the end of this request's wait. Returns nothing if there is no such event.
   [[nodiscard]] std::optional<RequestEvent> take_end(RequestId id);

@@ -44,8 +44,8 @@ std::string_view to_string(WriteBackOrder::Scope scope) {
 }
 
 std::string_view to_string(WriteBackOutcome outcome) {
-  return name_in(std::to_array<std::string_view>({"stored", "already there", "dropped: full", "dropped: gone", "over budget",
-                                                  "failed", "cancelled"}),
+  return name_in(std::to_array<std::string_view>(
+                     {"stored", "already there", "dropped: full", "dropped: gone", "over budget", "failed", "cancelled"}),
                  outcome);
 }
 
@@ -202,7 +202,7 @@ bool WriteBackJobs::pump() {
     if (job == nullptr) continue;
     if (job->progress.state == WriteBackState::running) {
       begun |= order_next(*job);
-      if (job->scan && !job->scan->done && !job->cut) begun |= scan_some(*job);
+      if (job->scans()) begun |= scan_some(*job);
     }
     end_if_done(*job);
   }
@@ -212,8 +212,7 @@ bool WriteBackJobs::pump() {
 bool WriteBackJobs::wants_pump() const {
   if (running_ == 0) return false;  // the usual case; every poll asks
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
-    return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
-           has_room(*job);
+    return job != nullptr && job->progress.state == WriteBackState::running && job->scans() && has_room(*job);
   });
 }
 
@@ -337,7 +336,7 @@ void WriteBackJobs::close_job(Job& job) {
 }
 
 void WriteBackJobs::end_if_done(Job& job) {
-  if (job.progress.ended() || (job.scan && !job.scan->done && !job.cut)) return;
+  if (job.progress.ended() || job.scans()) return;
   const bool all_there = arrived(job);
   if (!all_there && job.rounds.empty()) return;
   if (!flushed(job) || !all_there) return;

@@ -111,6 +111,9 @@ class WriteBackJobs {
     /// Only for a scan: the blocks that have their result. A scan can meet such a block again: in a later pass, or after it has
     /// stored the block as an ancestor of another one.
     boost::unordered_flat_set<BlockKey, KeyHash> told;
+
+    /// It has more of the tree to look at.
+    [[nodiscard]] bool scans() const { return scan && !scan->done && !cut; }
   };
 
   [[nodiscard]] Result<Job*> add(const WriteBackOrder& order);

@@ -270,16 +270,13 @@ void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
 /// block to the last, copies that went from the last to the first.
 void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
   if (tree_.hidden({run.node, run.begin})) return;  // the event `cleared` has reported these blocks
-  if (sample_.on() && tier != Tier::storage) {
+  const auto tell = [&](auto& follower) {
     for (const BlockKey& key : tree_.keys(run)) {
-      if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+      if (follower.follows(key)) kind == KvEvent::Kind::stored ? follower.came(key, tier) : follower.went(key, tier);
     }
-  }
-  if (misses_ != nullptr) {
-    for (const BlockKey& key : tree_.keys(run)) {
-      if (misses_->follows(key)) kind == KvEvent::Kind::stored ? misses_->came(key, tier) : misses_->went(key, tier);
-    }
-  }
+  };
+  if (sample_.on() && tier != Tier::storage) tell(sample_);
+  if (misses_ != nullptr) tell(*misses_);
   if (!events_.on()) return;
   for (std::uint32_t i = 0; i < run.size(); ++i) {
     add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);

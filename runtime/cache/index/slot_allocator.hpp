@@ -139,7 +139,7 @@ class SlotAllocator {
 
   /// For the poison mode: remembers from now on which slots became free.
   void remember_freed() { remember_freed_ = true; }
-  /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
+  /// The slots that became free since the last call.
   void take_freed(std::vector<SlotId>& freed) { take_all(freed_, freed); }
 
   [[nodiscard]] Ledger ledger() const;

@@ -58,8 +58,7 @@ class DeviceSlotAllocator : PoolPart {
   /// give some of them back. Returns true if anything changed.
   bool pump();
   [[nodiscard]] bool has_served() const { return !served_.empty(); }
-  /// Returns the waiters that have got slots since the last call, in order, and these slots. Swaps the vectors, so that their
-  /// memory is reused.
+  /// Returns the waiters that have got slots since the last call, in order, and these slots.
   void take_served(std::vector<Served>& served, std::vector<SlotId>& slots) {
     take_all(served_, served);
     take_all(served_slots_, slots);

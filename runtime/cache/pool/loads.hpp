@@ -104,7 +104,7 @@ class Loads : PoolPart {
   void start_transfers(std::uint64_t& last_transfer);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
-  /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
+  /// The events since the last call, in order.
   void take_events(std::vector<Event>& events) { take_all(events_, events); }
   /// The requests that wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
   [[nodiscard]] std::span<const std::uint32_t> waiters(LoadId load) const { return loads_[load].waiters; }

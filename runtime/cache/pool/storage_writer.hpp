@@ -94,8 +94,7 @@ class StorageWriter : PoolPart {
   void on_written(std::uint32_t token, ErrorCode error);
   /// A swap-out to staging has ended.
   void on_staged(const SwapOuts::Staged& staged);
-  /// The results of pending writes that have ended since the last call, in order. Swaps the vectors, so that their memory is
-  /// reused.
+  /// The results of pending writes that have ended since the last call, in order.
   void take_ended(std::vector<Ended>& ended) { take_all(ended_, ended); }
   /// Stops every pending write that has not been given to the store yet. Such a write ends with `cleared` at its next step.
   void stop_all();

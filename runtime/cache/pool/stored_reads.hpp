@@ -88,8 +88,7 @@ class StoredReads : PoolPart {
   bool pump();
   /// pump() would change nothing, and there are no results.
   [[nodiscard]] bool rests() const { return waiting_.empty() && results_.empty(); }
-  /// The results since the last call, in order. Swaps the vectors, so that their memory is used again. The caller hands them out
-  /// before it calls cancel().
+  /// The results since the last call, in order. The caller hands them out before it calls cancel().
   void take_results(std::vector<Result>& results) { take_all(results_, results); }
   /// Ends the use of the landing slot: the reader has copied the block to its destination, or does not need it any more.
   void release(BlockRef block, Landing landing);

@@ -59,8 +59,7 @@ class SwapOuts : PoolPart {
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
   /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
-  /// The swap-outs of purpose stage that have ended since the last call, in order. Swaps the vectors, so that their memory is
-  /// reused.
+  /// The swap-outs of purpose stage that have ended since the last call, in order.
   void take_staged(std::vector<Staged>& staged) { take_all(staged_, staged); }
 
   /// start_transfers() would change nothing.
