@@ -215,15 +215,11 @@ void LayeredStore::on_written(std::uint64_t token, std::vector<StoreEvent>& out)
   end_shared_write(token, out);
 }
 
-void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out) {
-  Write& write = writes_.at(token);
-  write.in_shared = false;
-  release_held(write.wanted.block.key, out);
-}
-
 /// Reports the held events of the block that need not wait any more, in order.
-void LayeredStore::release_held(const BlockKey& key, std::vector<StoreEvent>& out) {
-  const auto held = held_.find(key);
+void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out) {
+  Write& ended = writes_.at(token);
+  ended.in_shared = false;
+  const auto held = held_.find(ended.wanted.block.key);
   if (held == held_.end()) return;
   std::vector<StoreEvent>& events = held->second;
   std::size_t told = 0;

@@ -492,14 +492,6 @@ Result<void> TierBatches::erase(std::vector<BlockKey> keys) {
   std::ranges::sort(keys);
   numbers_.clear();
   for (const auto& [id, number] : ids_) numbers_.push_back(number);
-  overtake(keys);
-  store_.remove(keys, 0);
-  erasure_due_ = true;
-  waker_.wake();
-  return {};
-}
-
-void TierBatches::overtake(std::span<const BlockKey> keys) {
   for (const std::uint32_t number : numbers_) {
     Batch& batch = batches_[number];
     const bool is_put = batch.kind == BatchKind::put;
@@ -517,6 +509,10 @@ void TierBatches::overtake(std::span<const BlockKey> keys) {
     }
     if (any) finish_if_ended(number);
   }
+  store_.remove(keys, 0);
+  erasure_due_ = true;
+  waker_.wake();
+  return {};
 }
 
 // ---- durability and probes -------------------------------------------------------------------------------------------------

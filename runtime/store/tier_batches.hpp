@@ -158,10 +158,8 @@ class TierBatches {
   void finish(std::uint32_t number);
   void free_batch(std::uint32_t number);
   void end_late(TimePoint now);
+  /// Removes the blocks of these keys. Ends their waiting puts, and marks those that the store works on as overtaken.
   [[nodiscard]] Result<void> erase(std::vector<BlockKey> keys);
-  /// Ends the waiting puts of these keys, and marks the blocks of these keys that the store works on as overtaken. The keys are
-  /// sorted.
-  void overtake(std::span<const BlockKey> keys);
   [[nodiscard]] static bool is_none(const BlockKey& key) { return key == BlockKey{}; }
   [[nodiscard]] bool reads_declined() const;
   void flush_if_due(TimePoint now);

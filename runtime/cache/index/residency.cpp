@@ -206,6 +206,12 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).put(slot);
 }
 
+bool Residency::drop_second(BlockRef block) {
+  if (inclusion_ != InclusionPolicy::exclusive || copy(block, Tier::host).state() != CopyState::ready) return false;
+  drop(block, Tier::host);
+  return true;
+}
+
 void Residency::hold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());

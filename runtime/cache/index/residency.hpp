@@ -125,6 +125,9 @@ class Residency {
   void drop(BlockRef block, Tier tier);
   /// The same for a run of victims (PrefixTree::victims).
   void drop(Run victims, Tier tier);
+  /// Under InclusionPolicy exclusive, a block on the device must not have a host copy, too: drops it if it is ready. Returns true
+  /// if it did.
+  bool drop_second(BlockRef block);
   /// A transfer begins to read the copy: ready → busy. A copy can have several readers.
   void hold(BlockRef block, Tier tier);
   /// The same for copies of neighbouring blocks of one node, none of which is evicting.

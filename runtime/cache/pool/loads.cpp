@@ -129,13 +129,6 @@ void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   if (load.by_layer && this->layers(id) > before) events_.push_back({.kind = Event::Kind::layers, .load = id});
 }
 
-bool Loads::on_layers(const TransferEvent& event) {
-  const std::vector<PartRange>* const parts = transfers_.find(event.id);
-  if (parts == nullptr) return false;
-  set_layers(parts->front().load, event.id, event.layers);
-  return true;
-}
-
 Loads::LoadId Loads::load_of(BlockRef block) const {
   const SlotId slot = residency_.copy(block, Tier::device).slot();
   const LoadId id = residency_.slots_of(Tier::device).load(slot);
@@ -211,8 +204,11 @@ void Loads::start_transfers(std::uint64_t& last_transfer) {
 
 bool Loads::on_event(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
-  if (event.kind == TransferEvent::Kind::layers) return on_layers(event);
-
+  if (event.kind == TransferEvent::Kind::layers) {
+    const std::vector<PartRange>* const parts = transfers_.find(event.id);
+    if (parts != nullptr) set_layers(parts->front().load, event.id, event.layers);
+    return parts != nullptr;
+  }
   std::optional<std::vector<PartRange>> ranges = transfers_.take(event.id);
   if (!ranges) return false;
   const LoadId id = ranges->front().load;
@@ -290,10 +286,7 @@ void Loads::finish(LoadId id) {
     // before it in its prefix.
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
-      if (config_.inclusion == InclusionPolicy::exclusive &&
-          residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
-        residency_.drop(part.block, Tier::host);
-      }
+      residency_.drop_second(part.block);
       continue;
     }
     if (!prefix->missing) {

@@ -183,7 +183,6 @@ class Loads : PoolPart {
   void abandon_reads(LoadId load);
   void set_deadline(LoadId load);
   [[nodiscard]] bool on_confirmed(TransferId id);
-  [[nodiscard]] bool on_layers(const TransferEvent& event);
   void set_layers(LoadId load, TransferId transfer, std::uint32_t layers);
   void end_crossing(LoadId load, std::uint32_t part, BlockOutcome outcome, TransferId transfer);
   void end_part(LoadId load, std::uint32_t part, State state);

@@ -133,12 +133,8 @@ void SwapOuts::finish(const Block& entry, bool arrived) {
   // Without a host copy, the block may have left the tree with its device copy.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
-  if (evicts(entry.purpose) && config_.inclusion == InclusionPolicy::exclusive &&
-      residency_.copy(entry.block, Tier::device).present() &&
-      residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
-    residency_.drop(entry.block, Tier::host);
+  if (evicts(entry.purpose) && residency_.copy(entry.block, Tier::device).present() && residency_.drop_second(entry.block))
     return;
-  }
   deferred_eviction_.drop_unsupported(entry.block, Tier::host);
 }
 

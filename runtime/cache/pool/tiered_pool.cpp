@@ -128,7 +128,8 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
     // A load is filling the device copy, so the block cannot be shared yet. The returned prefix ends before it.
     if (there.state() == CopyState::filling) break;
     if (!there.present()) {
-      adopt_known(block, own, computed.written);
+      residency_.adopt(block, own, computed.written);
+      residency_.drop_second(block);
       continue;
     }
     if (residency_.cancel_eviction(block, Tier::device)) ++stats_.evictions_cancelled;
@@ -147,14 +148,6 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
   residency_.touch(prefix, computed.stamp);
   copy_down(from, prefix);
   return prefix;
-}
-
-/// Commits a block that was in the tree before, but had no device copy.
-void TieredPool::adopt_known(BlockRef block, SlotId own, Fence written) {
-  residency_.adopt(block, own, written);
-  if (config_.inclusion == InclusionPolicy::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
-    residency_.drop(block, Tier::host);
-  }
 }
 
 void TieredPool::let_go(Prefix prefix) {

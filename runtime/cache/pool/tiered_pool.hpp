@@ -242,7 +242,6 @@ class TieredPool {
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
  private:
-  void adopt_known(BlockRef block, SlotId own, Fence written);
   void tell_storage_of_hit(const Found& found);
   void use(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
   void copy_down(std::uint32_t from, Prefix prefix);
