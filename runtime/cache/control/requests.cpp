@@ -277,15 +277,8 @@ void Requests::expect_layers(RequestId id, std::uint32_t layers) {
 RequestState Requests::state(RequestId id) const {
   const Result<Index> index = find(id);
   if (!index) return RequestState::unknown;
-  switch (requests_[*index].state) {
-    case State::unused: return RequestState::unknown;
-    case State::looking:
-    case State::waiting_for_slots:
-    case State::loading: return RequestState::waiting;
-    case State::ready: return RequestState::ready;
-    case State::failed: return RequestState::failed;
-  }
-  return RequestState::unknown;
+  if (pends(requests_[*index])) return RequestState::waiting;
+  return requests_[*index].state == State::ready ? RequestState::ready : RequestState::failed;
 }
 
 ErrorCode Requests::error(RequestId id) const {

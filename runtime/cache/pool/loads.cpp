@@ -237,30 +237,25 @@ void Loads::end_crossing(LoadId id, std::uint32_t index, BlockOutcome outcome, T
     case BlockOutcome::done: return end_part(id, index, State::arrived);
     case BlockOutcome::failed:
     case BlockOutcome::cancelled: return end_part(id, index, State::failed);
-    case BlockOutcome::unconfirmed: unconfirmed_[transfer].push_back({id, index}); return end_part(id, index, State::unconfirmed);
+    case BlockOutcome::unconfirmed:
+      unconfirmed_[transfer].load = id;
+      unconfirmed_[transfer].parts.emplace_back(index, part);
+      return end_part(id, index, State::unconfirmed);
   }
 }
 
 /// The device confirms that the transfer's unconfirmed parts are not being copied any more.
 bool Loads::on_confirmed(TransferId id) {
-  if (const auto open = unconfirmed_.find(id); open != unconfirmed_.end()) {
-    // Their load still waits for other parts. These parts become ordinary failed parts: finish() need not quarantine their slots.
-    for (const PartRef ref : open->second) {
-      Part& part = loads_[ref.load].parts[ref.part];
-      TERRACE_CHECK(part.state == State::unconfirmed);
-      part.state = State::failed;
-      reads_.release(part.block, part.landing);
-    }
-    unconfirmed_.erase(open);
-    return true;
-  }
-  const auto closed = quarantined_.find(id);
-  if (closed == quarantined_.end()) return false;
-  for (const Part& part : closed->second) {
-    residency_.free_slot(Tier::device, part.device_slot);
+  const auto found = unconfirmed_.find(id);
+  if (found == unconfirmed_.end()) return false;
+  const auto& [load, has_ended, parts] = found->second;
+  for (const auto& [index, part] : parts) {
+    // If their load still waits for other parts, they become ordinary failed parts: finish() need not quarantine their slots.
+    if (has_ended) residency_.free_slot(Tier::device, part.device_slot);
+    else loads_[load].parts[index].state = State::failed;
     reads_.release(part.block, part.landing);
   }
-  quarantined_.erase(closed);
+  unconfirmed_.erase(found);
   return true;
 }
 
@@ -298,11 +293,7 @@ void Loads::finish(LoadId id) {
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
   // The load ends, but these transfers may still write to its device slots. The slots stay in quarantine until on_confirmed().
-  boost::unordered::erase_if(unconfirmed_, [&](const auto& transfer) {
-    if (transfer.second.front().load != id) return false;
-    for (const PartRef ref : transfer.second) quarantined_[transfer.first].push_back(load.parts[ref.part]);
-    return true;
-  });
+  for (auto& [transfer, unconfirmed] : unconfirmed_) unconfirmed.has_ended |= unconfirmed.load == id;
   for (const PinnedPrefix& each : load.prefixes) {
     if (each.missing) events_.push_back({Event::Kind::missing, id, *each.missing, load.late, each.missing_from});
   }

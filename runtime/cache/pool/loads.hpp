@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -118,7 +119,7 @@ class Loads : PoolPart {
   [[nodiscard]] bool rests() const { return landed_.empty(); }
   /// Returns true if a load may be filling device copies.
   [[nodiscard]] bool any() const { return open_ > 0; }
-  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
+  [[nodiscard]] bool idle() const { return open_ == 0 && unconfirmed_.empty(); }
   void check_invariants() const;
 
  private:
@@ -164,9 +165,12 @@ class Loads : PoolPart {
       by_layer = lost = late = in_use = false;
     }
   };
-  struct PartRef {
+  /// The parts of a transfer that was abandoned and may still be under way. When their load has ended, their device slots are
+  /// quarantined.
+  struct Unconfirmed {
     LoadId load = 0;
-    std::uint32_t part = 0;
+    bool has_ended = false;
+    std::vector<std::pair<std::uint32_t, Part>> parts;  ///< with their index in the load
   };
   /// Neighbouring parts of one load: those from `begin` to before `end`.
   struct PartRange {
@@ -195,10 +199,7 @@ class Loads : PoolPart {
   std::vector<PartRange> landed_;                    ///< parts for the next transfers
   std::size_t landed_blocks_ = 0;                    ///< number of these parts
   TransferTable<std::vector<PartRange>> transfers_;  ///< the parts of each transfer; all belong to one load
-  /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_ has the parts of open loads.
-  /// quarantined_ has the parts of loads that have ended; their device slots are quarantined.
-  boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
-  boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
+  boost::unordered_flat_map<TransferId, Unconfirmed, std::hash<TransferId>> unconfirmed_;
   VectorPool<PartRange> spare_ranges_;
   std::uint32_t open_ = 0;
   std::uint32_t crossing_ = 0;  ///< parts in transfers under way

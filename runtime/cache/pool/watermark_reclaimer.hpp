@@ -57,7 +57,7 @@ class WatermarkReclaimer : PoolPart {
   /// Evicts what is due, at most `evictions_max` copies of each tier. Returns true if any eviction was begun.
   bool pump();
   /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
-  void on_slots_taken() { is_due_ |= below_low(); }
+  void on_slots_taken() { is_due_ |= device_below_low() || host_below_low(); }
   /// Returns true if a tier may need evictions that pump() has not tried yet.
   [[nodiscard]] bool is_due() const { return is_due_; }
 
@@ -76,7 +76,6 @@ class WatermarkReclaimer : PoolPart {
   [[nodiscard]] std::uint64_t device_high() const;
   [[nodiscard]] bool device_below_low() const;
   [[nodiscard]] bool host_below_low() const;
-  [[nodiscard]] bool below_low() const { return device_below_low() || host_below_low(); }
   std::uint64_t pump_device();
   std::uint64_t pump_host();
 
