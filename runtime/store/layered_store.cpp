@@ -253,8 +253,6 @@ std::size_t LayeredStore::in_flight() const {
   return local_.in_flight() + shared_.in_flight() + held;
 }
 
-TimePoint LayeredStore::next_deadline() const { return std::min(local_.next_deadline(), shared_.next_deadline()); }
-
 void LayeredStore::set_waker(Waker* waker) {
   local_.set_waker(waker);
   shared_.set_waker(waker);

@@ -8,6 +8,7 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -85,7 +86,7 @@ class LayeredStore final : public BlockStore {
   [[nodiscard]] Result<void> resize(Blocks blocks) override { return local_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override;
-  [[nodiscard]] TimePoint next_deadline() const override;
+  [[nodiscard]] TimePoint next_deadline() const override { return std::min(local_.next_deadline(), shared_.next_deadline()); }
   void set_waker(Waker* waker) override;
   [[nodiscard]] Bytes block_bytes() const override { return local_.block_bytes(); }
   [[nodiscard]] StoreStat stat() const override { return local_.stat(); }

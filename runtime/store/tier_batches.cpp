@@ -42,8 +42,6 @@ TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngin
 
 // ---- what is there -------------------------------------------------------------------------------------------------------
 
-bool TierBatches::reads_declined() const { return guard_ != nullptr && guard_->read_breaker().state() != BreakerState::closed; }
-
 bool TierBatches::contains(const BlockKey& key) const {
   if (!store_.contains(key)) return false;
   if (!reads_declined()) return true;
@@ -555,8 +553,6 @@ void TierBatches::on_flushed(const StoreEvent& event, TimePoint now) {
   if (!event.error) batch.result.succeeded = 1;
   finish_if_ended(number);
 }
-
-void TierBatches::remember(const BlockKey& key) { recent_[recent_at_++ % recent_.size()] = key; }
 
 const BlockKey* TierBatches::stored_key() const {
   const auto at = std::ranges::find_if(recent_, [this](const BlockKey& key) { return !is_none(key) && store_.contains(key); });

@@ -161,11 +161,13 @@ class TierBatches {
   /// Removes the blocks of these keys. Ends their waiting puts, and marks those that the store works on as overtaken.
   [[nodiscard]] Result<void> erase(std::vector<BlockKey> keys);
   [[nodiscard]] static bool is_none(const BlockKey& key) { return key == BlockKey{}; }
-  [[nodiscard]] bool reads_declined() const;
+  [[nodiscard]] bool reads_declined() const {
+    return guard_ != nullptr && guard_->read_breaker().state() != BreakerState::closed;
+  }
   void flush_if_due(TimePoint now);
   void probe(TimePoint now);
   [[nodiscard]] const BlockKey* stored_key() const;
-  void remember(const BlockKey& key);
+  void remember(const BlockKey& key) { recent_[recent_at_++ % recent_.size()] = key; }
   void leave(const TierEvent& event);
 
   BlockStore& store_;

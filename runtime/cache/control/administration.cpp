@@ -28,15 +28,6 @@ CacheStatus Administration::status() const {
   return all_gone() && !erasing() ? CacheStatus::cleared : CacheStatus::clearing;
 }
 
-/// Returns true if the device and the host have no copies of blocks that were cached before the clear.
-bool Administration::all_gone() const {
-  return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
-}
-
-bool Administration::erasing() const {
-  return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->erasing(); });
-}
-
 void Administration::clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored) {
   state_.epoch = Epoch{state_.epoch.value() + 1};
   requests_.fail_pending(Errc::cleared);

@@ -6,6 +6,7 @@
 #include "terrace/settings.hpp"
 #include "terrace/write_back.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -41,7 +42,9 @@ class Administration {
 
   /// `stored`, by PoolId: the keys of the first blocks of all prefixes in storage. It is not needed if storage is kept.
   void clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored = {});
-  [[nodiscard]] bool erasing() const;
+  [[nodiscard]] bool erasing() const {
+    return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->erasing(); });
+  }
   [[nodiscard]] Result<void> resume();
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
@@ -114,7 +117,10 @@ class Administration {
   };
   /// Throws std::invalid_argument if this cache cannot use this policy.
   [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
-  [[nodiscard]] bool all_gone() const;
+  /// Returns true if the device and the host have no copies of blocks that were cached before the clear.
+  [[nodiscard]] bool all_gone() const {
+    return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
+  }
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);

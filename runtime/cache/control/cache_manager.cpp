@@ -28,7 +28,8 @@ void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
 
 void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error,
                                     std::uint32_t leading, PoolId pool) {
-  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at(pool).shared_writer()->on_probed(token, error, leading);
+  if (asker == SharedActions::Probe::Asker::writer)
+    return state_.groups.at(pool).shared_writer()->on_probed(token, error, leading);
   questions_.on_probed(token, error, leading);
   on_answers();
 }
@@ -133,10 +134,6 @@ TimePoint CacheManager::next_deadline() const {
   return next;
 }
 
-bool CacheManager::wants_reclaim() const {
-  return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return pool->wants_reclaim(); });
-}
-
 bool CacheManager::has_pending_work() const {
   return write_backs_.wants_pump() || questions_.probes() > 0 ||
          !std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->idle(); });
@@ -151,9 +148,8 @@ std::string CacheManager::describe_pending() const {
 }
 
 std::uint64_t CacheManager::shared_waiting_blocks() const {
-  return state_.groups.sum([](const TieredPool& pool) {
-    return pool.shared_writer() == nullptr ? 0 : pool.shared_writer()->waiting_blocks();
-  });
+  return state_.groups.sum(
+      [](const TieredPool& pool) { return pool.shared_writer() == nullptr ? 0 : pool.shared_writer()->waiting_blocks(); });
 }
 
 void CacheManager::check_invariants() const {

@@ -130,7 +130,9 @@ class CacheManager {
   /// Cache::acquire. It settles between its two halves (Requests::begin, Requests::settled), because its result is settled.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// Returns true if settle_and_reclaim() would evict for the watermarks.
-  [[nodiscard]] bool wants_reclaim() const;
+  [[nodiscard]] bool wants_reclaim() const {
+    return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return pool->wants_reclaim(); });
+  }
   /// Adds the blocks that the pool's store holds from an earlier process.
   [[nodiscard]] CatalogRecovery& recovery(PoolId pool = {}) { return state_.groups.at(pool).catalog_recovery(); }
 

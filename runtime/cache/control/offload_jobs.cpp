@@ -240,16 +240,4 @@ void OffloadJobs::take_events(std::vector<OffloadEvent>& events) {
   }
 }
 
-bool OffloadJobs::has_events() const {
-  return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->named_copies().has_events(); });
-}
-
-std::uint32_t OffloadJobs::unconfirmed() const {
-  return groups_.sum([](const TieredPool& pool) { return pool.named_copies().unconfirmed(); });
-}
-
-std::uint32_t OffloadJobs::blocks_in_flight() const {
-  return groups_.sum([](const TieredPool& pool) { return pool.named_copies().blocks_in_flight(); });
-}
-
 }  // namespace terrace

@@ -7,6 +7,7 @@
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -51,12 +52,18 @@ class OffloadJobs {
 
   /// The events since the last call, in order for each job. Ends the pins of jobs that have ended.
   void take_events(std::vector<OffloadEvent>& events);
-  [[nodiscard]] bool has_events() const;
+  [[nodiscard]] bool has_events() const {
+    return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->named_copies().has_events(); });
+  }
   [[nodiscard]] bool alive(OffloadJobId job) const { return jobs_.contains(job); }
   [[nodiscard]] bool idle() const { return jobs_.empty(); }
   [[nodiscard]] bool has_pins() const { return !pins_.empty() || !reservations_.empty(); }
-  [[nodiscard]] std::uint32_t unconfirmed() const;
-  [[nodiscard]] std::uint32_t blocks_in_flight() const;
+  [[nodiscard]] std::uint32_t unconfirmed() const {
+    return groups_.sum([](const TieredPool& pool) { return pool.named_copies().unconfirmed(); });
+  }
+  [[nodiscard]] std::uint32_t blocks_in_flight() const {
+    return groups_.sum([](const TieredPool& pool) { return pool.named_copies().blocks_in_flight(); });
+  }
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
   /// Counts a look-up of the engine.
   void note_asked(std::size_t keys, std::size_t found) {

@@ -220,7 +220,11 @@ class Requests {
   void take_hits(Request& request, std::span<const BlockKey> keys);
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
-  [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
+  /// Returns a hit of a pending request, by its index in the group's block table.
+  [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
+    return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block}
+                                            : part.unchained[block - part.first].prefix.last();
+  }
   void read_hits(const GroupPart& part, std::size_t group, Tier tier, std::vector<Copy>& row) const;
   [[nodiscard]] Loads::Deadlines load_deadlines(const Request& request) const {
     return {request.deadline, planner_.reads_wanted_by(request.found), state_.now};

@@ -285,11 +285,6 @@ void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served,
   if (served.last && --r.pools_waited_for == 0) start_loads(served.waiter);
 }
 
-/// Returns a hit of a pending request, by its index in the group's block table.
-BlockRef Requests::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
-  return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
-}
-
 /// Reads the tier's copies of the part's hits into `row`.
 void Requests::read_hits(const GroupPart& part, std::size_t group, Tier tier, std::vector<Copy>& row) const {
   const Residency& residency = groups_.pool_of(group).residency();

@@ -216,11 +216,6 @@ bool WriteBackJobs::wants_pump() const {
   });
 }
 
-/// Returns true if the job over the tree may start more writes.
-bool WriteBackJobs::has_room(const Job& job) const {
-  return job.order.target == Target::shared ? arrived(job) : under_way(job) < blocks_ahead_;
-}
-
 bool WriteBackJobs::has_wish(const Job& job) const {
   if (job.order.target != Target::shared) return false;
   return std::ranges::any_of(pools_, [&](const TieredPool* pool) { return pool->shared_writer()->has(job.progress.id); });
@@ -282,7 +277,6 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
 /// Records the results of writes that have ended. Every job in their `wants` still runs, because end() calls this function first.
 void WriteBackJobs::collect_ended() {
   for (const auto& pool : pools_) {
-    ended_shared_.clear();
     if (SharedWriter* const writer = pool->shared_writer()) writer->take_ended(ended_shared_);
     for (const auto& [id, key, outcome, error] : ended_shared_) {
       Job& job = jobs_.at(id);

@@ -122,7 +122,10 @@ class WriteBackJobs {
   void order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from);
   bool order_next(Job& job);
   bool order_run(Job& job, TieredPool& pool, Run run);
-  [[nodiscard]] bool has_room(const Job& job) const;
+  /// Returns true if the job over the tree may start more writes.
+  [[nodiscard]] bool has_room(const Job& job) const {
+    return job.order.target == WriteBackOrder::Target::shared ? arrived(job) : under_way(job) < blocks_ahead_;
+  }
   /// Returns true if blocks of a job to the shared store, or ancestors of its blocks, are under way.
   [[nodiscard]] bool has_wish(const Job& job) const;
   [[nodiscard]] bool arrived(const Job& job) const { return under_way(job) == 0 && !has_wish(job); }

@@ -242,10 +242,6 @@ void Residency::hold_evicting(Run run, Tier tier) {
   forget_duplicates(run);
 }
 
-void Residency::unhold_before_drop(BlockRef block, Tier tier) {
-  TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
-}
-
 bool Residency::unhold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/cache/index/duplicates.hpp"
 #include "runtime/cache/index/quotas.hpp"
@@ -135,7 +136,9 @@ class Residency {
   /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
   /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
-  void unhold_before_drop(BlockRef block, Tier tier);
+  void unhold_before_drop(BlockRef block, Tier tier) {
+    TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
+  }
   /// The same as hold() and set_evicting(), at once. DeferredEviction::reader_gone ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
   void hold_evicting(Run run, Tier tier);

@@ -99,8 +99,6 @@ std::optional<SlotId> SlotAllocator::take_closed(SlotState state) {
   return slot;
 }
 
-bool SlotAllocator::retire_closed_instead() { return !retired_free_.empty() && take_closed(SlotState::retired) && unretire(); }
-
 void SlotAllocator::extend(std::uint32_t slots) {
   const auto before = static_cast<std::uint32_t>(slots_.size());
   if (slots <= before) return;
@@ -143,8 +141,6 @@ void SlotAllocator::open(SlotSpan slots) {
   }
   std::erase_if(closed_free_, [this](SlotId slot) { return !closed(slot); });
 }
-
-void SlotAllocator::put(SlotId slot) { put_all({&slot, 1}); }
 
 void SlotAllocator::change(SlotId slot, SlotState to) {
   const Slot& s = slots_[slot.value()];

@@ -75,7 +75,7 @@ class SlotAllocator {
   /// Takes the free slot out of use permanently: it is the null block, or does not belong to this pool.
   void make_null(SlotId slot);
   /// The taken slot becomes free, or retired. Nothing may read it.
-  void put(SlotId slot);
+  void put(SlotId slot) { put_all({&slot, 1}); }
   void change(SlotId slot, SlotState to);
 
   [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state(); }
@@ -108,7 +108,7 @@ class SlotAllocator {
   [[nodiscard]] std::uint64_t closed_evicting() const { return closed_evicting_; }
   [[nodiscard]] std::uint64_t evicting_open() const { return evicting_total_ - closed_evicting_; }
   /// Retires a free closed slot in place of a retired open one, which becomes free. Returns false if there is no such pair.
-  [[nodiscard]] bool retire_closed_instead();
+  [[nodiscard]] bool retire_closed_instead() { return !retired_free_.empty() && take_closed(SlotState::retired) && unretire(); }
   /// Returns true if retire_closed_instead() would return true.
   [[nodiscard]] bool retires_closed_instead() const { return !retired_free_.empty() && !closed_free_.empty(); }
   /// Takes a free closed slot, for a block that stays in it only for a short time.

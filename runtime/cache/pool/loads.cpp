@@ -251,8 +251,12 @@ bool Loads::on_confirmed(TransferId id) {
   const auto& [load, has_ended, parts] = found->second;
   for (const auto& [index, part] : parts) {
     // If their load still waits for other parts, they become ordinary failed parts: finish() need not quarantine their slots.
-    if (has_ended) residency_.free_slot(Tier::device, part.device_slot);
-    else loads_[load].parts[index].state = State::failed;
+    if (has_ended) {
+      residency_.free_slot(Tier::device, part.device_slot);
+    } else {
+      TERRACE_CHECK(loads_[load].parts[index].state == State::unconfirmed);
+      loads_[load].parts[index].state = State::failed;
+    }
     reads_.release(part.block, part.landing);
   }
   unconfirmed_.erase(found);

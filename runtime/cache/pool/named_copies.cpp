@@ -209,10 +209,6 @@ void NamedCopies::publish_host(BlockRef block) {
 
 // ---- layers ------------------------------------------------------------------------------------------------------------------
 
-std::uint32_t NamedCopies::layers(const Job& job) const {
-  return job.unsubmitted > 0 || job.failed > 0 ? 0 : job.transfers.least();
-}
-
 Result<void> NamedCopies::transfers_for(OffloadJobId id, Direction direction, std::uint32_t layers,
                                         std::vector<TransferId>& out) const {
   const auto found = by_id_.find(id);
@@ -260,12 +256,6 @@ void NamedCopies::count(const Job& job, const Part& part, ErrorCode error) {
 std::uint64_t& NamedCopies::loaded(Source source) {
   if (source == Source::shared) return totals_.loaded_shared;
   return source == Source::storage ? totals_.loaded_storage : totals_.loaded_host;
-}
-
-/// A part has begun to cross the link, or has ended before that. When no part is left that has not, the job needs no deadline
-/// here: its transfers have their own.
-void NamedCopies::submitted(JobIndex index) {
-  if (--jobs_.at(index).unsubmitted == 0) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, never);
 }
 
 /// Reports the result of a block. Nothing touches its named slot any more.

@@ -121,17 +121,6 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::
   touch(pins, stamp);
 }
 
-/// Updates the last use of the pinned blocks. There is one stamp for each pin, and `stamp` is the first. The first blocks of an
-/// order get the latest stamps, so that the last blocks are evicted first.
-void NamedCopies::touch(std::span<const Prefix> pins, std::uint64_t stamp) {
-  for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp++);
-}
-
-/// The first blocks of an order are unpinned last. So if the blocks stand alone, the last ones are evicted first.
-void NamedCopies::unpin(std::span<const Prefix> pins) {
-  for (std::size_t i = pins.size(); i-- > 0;) residency_.unpin_incomplete(pins[i]);
-}
-
 std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks, bool flat) const {
   if (flat) return 0;
   const auto is_new = [this](BlockRef block) {

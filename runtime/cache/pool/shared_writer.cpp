@@ -250,14 +250,6 @@ void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
   remove_wish(id);
 }
 
-bool SharedWriter::any_job_goes_on() const {
-  return find_wish(active_, waiting_, [](const Wish& wish) { return wish.job && !wish.paused; }) != none;
-}
-
-std::uint32_t SharedWriter::find_job(WriteBackId job) const {
-  return find_wish(active_, waiting_, [&](const Wish& wish) { return wish.job == job; });
-}
-
 void SharedWriter::pause(WriteBackId job, bool pauses) {
   const std::uint32_t id = find_job(job);
   if (id != none) wishes_.at(id).paused = pauses;
@@ -278,11 +270,6 @@ void SharedWriter::cancel(WriteBackId job, std::vector<BlockKey>& keys) {
   stop(id, Errc::cancelled);
 }
 
-void SharedWriter::take_ended(std::vector<Ended>& ended) {
-  ended.insert(ended.end(), ended_.begin(), ended_.end());
-  ended_.clear();
-}
-
 void SharedWriter::report(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error) {
   if (wish.job && block >= wish.report_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
 }
@@ -292,10 +279,6 @@ void SharedWriter::drop(const Wish& wish, std::uint32_t begin, std::uint32_t end
   const auto [outcome, count] = dropped(why);
   totals_.*count += end - begin;
   for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome, why);
-}
-
-void SharedWriter::drop_rest(const Wish& wish) {
-  drop(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()), wish.stop_with);
 }
 
 /// The blocks from `begin` to before `end` need no device copy any more: the store has them, or they are not written.
@@ -540,10 +523,6 @@ void SharedWriter::record_event(const StoredBlock& block) {
                .key = block.key,
                .parent = block.depth > 0 ? std::optional{block.parent} : std::nullopt,
                .expires_after = settings_.kept_for});
-}
-
-void SharedWriter::rest_after(ErrorCode error) {
-  if (error != Errc::cancelled) rest_until_ = now_ + settings_.rest;
 }
 
 void SharedWriter::on_time(TimePoint now) {

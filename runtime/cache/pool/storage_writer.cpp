@@ -7,10 +7,6 @@
 
 namespace terrace {
 
-bool StorageWriter::has_source(BlockRef block) const {
-  return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
-}
-
 /// Keeps the ancestor `above` that new pending writes depend on. If it is stored, the store renews it, so that it is not evicted
 /// next. If it is pending, it gets the same wants, so that it is not cancelled.
 void StorageWriter::depend_on(BlockRef above, Wants wants) {
@@ -156,7 +152,8 @@ bool StorageWriter::start_wishes() {
   while (!wishes_.empty()) {
     const auto [index, turn] = wishes_.front();
     const PendingWrite* const wish = pending_.find(index);
-    if (wish != nullptr && wish->state == State::wish && wish->turn == turn) {  // otherwise save_now() has started it before its turn
+    if (wish != nullptr && wish->state == State::wish &&
+        wish->turn == turn) {  // otherwise save_now() has started it before its turn
       if (const ErrorCode why = reason_to_drop(*wish)) {
         finish(index, why);
       } else if (is_being_evicted(wish->block) || !start(index)) {
@@ -167,12 +164,6 @@ bool StorageWriter::start_wishes() {
     wishes_.pop_front();
   }
   return changed;
-}
-
-/// Returns true if the block's only copy is being swapped out to the host. A read for staging would delay this eviction. The host
-/// has a copy soon, which is lent instead.
-bool StorageWriter::is_being_evicted(BlockRef block) const {
-  return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::evicting;
 }
 
 /// Returns the reason to drop a wish whose turn has come, or no error.

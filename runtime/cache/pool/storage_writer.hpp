@@ -135,7 +135,11 @@ class StorageWriter : PoolPart {
   void add_wants(PendingWrite& write, Wants wants);
   [[nodiscard]] PendingWrite* pending_write_of(BlockRef block);
   [[nodiscard]] ErrorCode reason_to_drop(const PendingWrite& wish) const;
-  [[nodiscard]] bool is_being_evicted(BlockRef block) const;
+  /// Returns true if the block's only copy is being swapped out to the host. A read for staging would delay this eviction. The
+  /// host has a copy soon, which is lent instead.
+  [[nodiscard]] bool is_being_evicted(BlockRef block) const {
+    return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::evicting;
+  }
   [[nodiscard]] bool parent_is_with_store(const PendingWrite& write);
   bool start(std::uint32_t index);
   bool start_wishes();
@@ -144,7 +148,9 @@ class StorageWriter : PoolPart {
   void submit(std::uint32_t index);
   void finish(std::uint32_t index, ErrorCode error);
   void count_not_stored(ErrorCode why);
-  [[nodiscard]] bool has_source(BlockRef block) const;
+  [[nodiscard]] bool has_source(BlockRef block) const {
+    return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
+  }
   Saved later_or_refused();
 
   SwapOuts& swap_outs_;

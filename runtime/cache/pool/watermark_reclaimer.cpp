@@ -20,15 +20,6 @@ std::uint64_t WatermarkReclaimer::ahead_on_device() const {
   return beyond(pool.count(SlotState::free) + pool.evicting_open(), device_slots_.promised());
 }
 
-std::uint64_t WatermarkReclaimer::device_slots() const {
-  const SlotAllocator& pool = residency_.slots_of(Tier::device);
-  return pool.capacity() - pool.count(SlotState::null);
-}
-
-bool WatermarkReclaimer::device_copies_down() const {
-  return residency_.host_blocks() > 0 || config_.stores_by(WritePolicy::write_back);
-}
-
 std::uint64_t WatermarkReclaimer::device_low() const {
   const std::uint64_t slots = device_slots();
   return std::max(share_of(config_.device_watermarks.low, slots),
@@ -38,8 +29,6 @@ std::uint64_t WatermarkReclaimer::device_low() const {
 std::uint64_t WatermarkReclaimer::device_high() const {
   return std::max(share_of(config_.device_watermarks.high, device_slots()), device_low());
 }
-
-bool WatermarkReclaimer::device_below_low() const { return device_copies_down() && ahead_on_device() < device_low(); }
 
 void WatermarkReclaimer::on_request(std::uint64_t slots) {
   if (slots == 0) return;

@@ -67,14 +67,19 @@ class WatermarkReclaimer : PoolPart {
 
   /// Number of slots that are free, or that evictions under way will free, and that are not promised to requests.
   [[nodiscard]] std::uint64_t ahead_on_device() const;
-  [[nodiscard]] std::uint64_t device_slots() const;
+  [[nodiscard]] std::uint64_t device_slots() const {
+    const SlotAllocator& pool = residency_.slots_of(Tier::device);
+    return pool.capacity() - pool.count(SlotState::null);
+  }
   /// Eviction from the device copies blocks down.
-  [[nodiscard]] bool device_copies_down() const;
+  [[nodiscard]] bool device_copies_down() const {
+    return residency_.host_blocks() > 0 || config_.stores_by(WritePolicy::write_back);
+  }
   /// If the device has fewer free slots than device_low(), copies are evicted until it has device_high(). Each is the larger of
   /// the watermark and of what the reserve asks for.
   [[nodiscard]] std::uint64_t device_low() const;
   [[nodiscard]] std::uint64_t device_high() const;
-  [[nodiscard]] bool device_below_low() const;
+  [[nodiscard]] bool device_below_low() const { return device_copies_down() && ahead_on_device() < device_low(); }
   [[nodiscard]] bool host_below_low() const;
   std::uint64_t pump_device();
   std::uint64_t pump_host();
