@@ -11,8 +11,6 @@ namespace terrace {
 CacheManager::CacheManager(const ManagerConfig& config)
     : state_{config}, write_backs_{state_.groups.pools(), config.write_back_blocks_ahead} {}
 
-CacheManager::~CacheManager() = default;
-
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
 void CacheManager::on_transfer(TransferEvent event) {

@@ -50,7 +50,6 @@ class CacheManager {
  public:
   /// Throws as validate(), and std::invalid_argument if config.policy makes no policy.
   explicit CacheManager(const ManagerConfig& config);
-  ~CacheManager();
   CacheManager(const CacheManager&) = delete;
   CacheManager& operator=(const CacheManager&) = delete;
 

@@ -13,8 +13,7 @@ ManagerConfig checked(ManagerConfig config) {
 
 }  // namespace
 
-ManagerState::ManagerState(const ManagerConfig& wanted)
-    : config{checked(wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals, link} {
+ManagerState::ManagerState(const ManagerConfig& wanted) : config{checked(wanted)}, groups{*this} {
   write_budget.limit(config.daily_write_bytes);
 }
 

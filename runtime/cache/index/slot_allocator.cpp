@@ -17,26 +17,15 @@ SlotAllocator::SlotAllocator(std::uint32_t slots) : free_{slots}, capacity_{slot
   counts_[static_cast<std::size_t>(SlotState::free)] = slots;
 }
 
-std::optional<SlotId> SlotAllocator::take(SlotState state) {
-  const std::optional<SlotId> slot = free_.take();
-  if (slot) occupy(*slot, state);
-  return slot;
-}
-
-std::optional<SlotId> SlotAllocator::take_last(SlotState state) {
-  const std::optional<SlotId> slot = free_.take_last();
-  if (slot) occupy(*slot, state);
-  return slot;
-}
-
 void SlotAllocator::make_null(SlotId slot) {
   free_.take_exactly(slot);
   occupy(slot, SlotState::null);
 }
 
-void SlotAllocator::occupy(SlotId slot, SlotState state) {
+std::optional<SlotId> SlotAllocator::occupy(std::optional<SlotId> slot, SlotState state) {
   TERRACE_CHECK(state != SlotState::free);
-  move(slot, state);
+  if (slot) move(*slot, state);
+  return slot;
 }
 
 /// Changes the state and all counts, but not free_.
@@ -77,9 +66,8 @@ void SlotAllocator::note_closed_free(SlotId slot) {
 
 void SlotAllocator::retire_free() {
   if (take_closed(SlotState::retired)) return;
-  const std::optional<SlotId> slot = free_.take_last();
+  const std::optional<SlotId> slot = take_last(SlotState::retired);
   TERRACE_CHECK(slot.has_value());
-  occupy(*slot, SlotState::retired);
   retired_free_.push_back(*slot);
 }
 
@@ -95,8 +83,7 @@ std::optional<SlotId> SlotAllocator::take_closed(SlotState state) {
   if (closed_free_.empty()) return std::nullopt;
   const SlotId slot = closed_free_.back();
   closed_free_.pop_back();
-  occupy(slot, state);
-  return slot;
+  return occupy(slot, state);
 }
 
 void SlotAllocator::extend(std::uint32_t slots) {

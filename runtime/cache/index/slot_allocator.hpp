@@ -64,8 +64,8 @@ class SlotAllocator {
 
   /// These take a free slot that is not closed, and return nothing if there is none. take(): the lowest slot. take_last(): the
   /// highest.
-  [[nodiscard]] std::optional<SlotId> take(SlotState state);
-  [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
+  [[nodiscard]] std::optional<SlotId> take(SlotState state) { return occupy(free_.take(), state); }
+  [[nodiscard]] std::optional<SlotId> take_last(SlotState state) { return occupy(free_.take_last(), state); }
   /// Appends up to `count` free slots to `out`. If possible, the first one follows `neighbour`, and the slots are adjacent.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
   /// The same as put(), change() and raise_fence(), for many slots.
@@ -173,7 +173,7 @@ class SlotAllocator {
   };
   static_assert(sizeof(Slot) == 12);
 
-  void occupy(SlotId slot, SlotState state);
+  std::optional<SlotId> occupy(std::optional<SlotId> slot, SlotState state);
   void move(SlotId slot, SlotState to);
   void grow(std::uint32_t slots);
   void note_closed_free(SlotId slot);

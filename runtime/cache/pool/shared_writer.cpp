@@ -408,20 +408,18 @@ bool SharedWriter::start_blocks(std::uint32_t id) {
     }
     if (why == Errc::not_ready) return changed;
     changed = true;
-    if (!why) ++wish.started;
-    else if (why == Errc::not_found && wish.alone) skip_block(id);
-    else wish.stop_with = why;
+    if (why && (why != Errc::not_found || !wish.alone)) {
+      wish.stop_with = why;
+      continue;
+    }
+    const std::uint32_t block = wish.started++;
+    if (!why) continue;
+    // The block has no copy any more, and is skipped. Blocks that stand alone do not depend on it.
+    drop(wish, block, block + 1, why);
+    end_keep(wish, block, block + 1);
   }
   continue_wish(id);
   return changed;
-}
-
-/// Skips the next block of the wish, which has no copy any more. Blocks that stand alone do not depend on it.
-void SharedWriter::skip_block(std::uint32_t id) {
-  Wish& wish = wishes_.at(id);
-  const std::uint32_t block = wish.started++;
-  drop(wish, block, block + 1, Errc::not_found);
-  end_keep(wish, block, block + 1);
 }
 
 /// Starts to write the block, or to copy it to staging. Fails: not_found (it has no copy), not_ready (it must wait), no_room (the

@@ -212,7 +212,6 @@ class SharedWriter : PoolPart {
   void probe(std::uint32_t id);
   void continue_wish(std::uint32_t id);
   [[nodiscard]] bool start_blocks(std::uint32_t id);
-  void skip_block(std::uint32_t id);
   [[nodiscard]] ErrorCode start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
   void submit(std::uint32_t write);
   void end_write(std::uint32_t write, ErrorCode error);

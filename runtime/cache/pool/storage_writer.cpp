@@ -141,12 +141,6 @@ void StorageWriter::create(BlockRef block, Wants wants) {
   wishes_.push_back({by_number_[number], last_turn_});
 }
 
-bool StorageWriter::pump() {
-  const bool started = start_wishes();
-  const bool written = give_to_store();
-  return started || written;
-}
-
 bool StorageWriter::start_wishes() {
   bool changed = false;
   while (!wishes_.empty()) {

@@ -100,7 +100,10 @@ class StorageWriter : PoolPart {
   void stop_all();
   /// Starts wishes while staging has room, and gives the store blocks while it has fewer than writes_max. Returns true if
   /// anything changed.
-  bool pump();
+  bool pump() {
+    const bool started = start_wishes();
+    return give_to_store() || started;
+  }
 
   [[nodiscard]] bool idle() const { return in_flight() == 0; }
   /// pump() would change nothing.

@@ -33,8 +33,6 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
   if (config_.shared.on) shared_writer_.emplace(part_, sizes_, swap_outs_, shared, events, shared_writes);
 }
 
-TieredPool::~TieredPool() = default;
-
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------
 
 Found TieredPool::find(std::span<const BlockKey> keys, Source farthest, std::vector<Source>& sources) const {

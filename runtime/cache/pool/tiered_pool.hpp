@@ -69,7 +69,6 @@ class TieredPool {
   /// belong to the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
              WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link);
-  ~TieredPool();
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
