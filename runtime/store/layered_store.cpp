@@ -13,9 +13,6 @@ constexpr std::size_t renewed_max = 65536;
 
 }  // namespace
 
-LayeredStore::LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits)
-    : local_{local}, shared_{shared}, clock_{clock}, limits_{limits} {}
-
 // ---- orders --------------------------------------------------------------------------------------------------------------
 
 void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline) {

@@ -56,7 +56,8 @@ struct LayeredStat {
 /// Ownership: the stores and the clock outlive it. No other object calls the operations of these stores. Threads: as BlockStore.
 class LayeredStore final : public BlockStore {
  public:
-  LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits);
+  LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits)
+      : local_{local}, shared_{shared}, clock_{clock}, limits_{limits} {}
 
   /// Asks for the number of leading keys that either store has. The result is one entry of take_probed(), not an event.
   void probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline);

@@ -47,16 +47,6 @@ void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error, PoolId p
   requests_.handle_events(state_.groups.at(pool));
 }
 
-void CacheManager::set_shared_usable(bool usable) {
-  usable = usable && !state_.shared_off;
-  if (usable != state_.shared_usable) state_.set_shared_usable(usable);
-}
-
-void CacheManager::resume_shared() {
-  state_.shared_off = false;
-  questions_.forget();
-}
-
 void CacheManager::on_time(TimePoint now) {
   note_time(now);
   questions_.on_time();
@@ -143,11 +133,6 @@ std::string CacheManager::describe_pending() const {
                   requests_.quarantined_requests(), questions_.asking(), prefetches_.running());
   for (const auto& pool : state_.groups.pools()) text += "; " + pool->describe_pending();
   return text;
-}
-
-std::uint64_t CacheManager::shared_waiting_blocks() const {
-  return state_.groups.sum(
-      [](const TieredPool& pool) { return pool.shared_writer() == nullptr ? 0 : pool.shared_writer()->waiting_blocks(); });
 }
 
 void CacheManager::check_invariants() const {

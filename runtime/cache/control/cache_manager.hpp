@@ -87,9 +87,15 @@ class CacheManager {
     state_.groups.at(pool).shared_writer()->on_written(token, error);
   }
   /// Tells whether the shared store can be used now (SharedStore::usable). Call it before acquire() and in each poll.
-  void set_shared_usable(bool usable);
+  void set_shared_usable(bool usable) {
+    usable = usable && !state_.shared_off;
+    if (usable != state_.shared_usable) state_.set_shared_usable(usable);
+  }
   /// From now on, the blocks in the shared store are for the present weights. Ends the state that a clear began.
-  void resume_shared();
+  void resume_shared() {
+    state_.shared_off = false;
+    questions_.forget();
+  }
   [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
   /// Drops the wishes for the shared store. Writes under way continue.
   void drop_shared_wishes() {
@@ -100,7 +106,10 @@ class CacheManager {
   [[nodiscard]] double shared_round_trip_seconds() const { return questions_.round_trip_seconds(); }
   [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
   /// Number of blocks out of SharedTotals::wished that wait, or are being written.
-  [[nodiscard]] std::uint64_t shared_waiting_blocks() const;
+  [[nodiscard]] std::uint64_t shared_waiting_blocks() const {
+    return state_.groups.sum(
+        [](const TieredPool& pool) { return pool.shared_writer() == nullptr ? 0 : pool.shared_writer()->waiting_blocks(); });
+  }
   /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
   /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);

@@ -15,9 +15,6 @@ constexpr auto& no_such_job = failure<Errc::not_found, "there is no job of this 
 
 }  // namespace
 
-OffloadJobs::OffloadJobs(ManagerState& state, SharedQuestions& questions)
-    : state_{state}, groups_{state.groups}, questions_{questions} {}
-
 void OffloadJobs::look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const {
   std::ranges::fill(hits, OffloadHit::miss);
   if (state_.status != CacheStatus::normal) return;

@@ -22,7 +22,7 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, SharedQuestions& questions);
+  OffloadJobs(ManagerState& state, SharedQuestions& questions) : state_{state}, groups_{state.groups}, questions_{questions} {}
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 

@@ -53,9 +53,6 @@ std::string_view to_string(WriteBackState state) {
   return name_in(std::to_array<std::string_view>({"running", "paused", "done", "cancelled", "deadline exceeded"}), state);
 }
 
-WriteBackJobs::WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead)
-    : pools_{pools}, blocks_ahead_{blocks_ahead} {}
-
 Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   const auto free = std::ranges::find(by_bit_.begin() + 1, by_bit_.end(), nullptr);
   if (free == by_bit_.end()) return failure<Errc::refused, "too many write-back jobs run: try again when one has ended">;

@@ -38,7 +38,7 @@ class WriteBackJobs {
   /// The most ended jobs that are kept. Older ones are forgotten.
   static constexpr std::size_t ended_max = 64;
 
-  WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead);
+  WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead) : pools_{pools}, blocks_ahead_{blocks_ahead} {}
 
   /// Starts a job over the blocks of these prefixes. `gone`: keys that were asked for, but are not cached; each gets the result
   /// dropped_gone. Fails: refused (running_max jobs run).

@@ -362,16 +362,6 @@ void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing)
   tree_.unpin(to_gap);
 }
 
-void Residency::remember_freed() {
-  device_.remember_freed();
-  arena_.remember_freed();
-}
-
-void Residency::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) {
-  device_.take_freed(device);
-  arena_.take_freed(arena);
-}
-
 void Residency::resize_device(std::uint32_t blocks) {
   device_.resize(blocks);
   list_retiring(Tier::device);

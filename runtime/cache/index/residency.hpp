@@ -170,9 +170,15 @@ class Residency {
   /// Compute that was launched up to `fence` may touch these device slots. Transfers to or from them wait for it.
   void raise_fences(std::span<const SlotId> slots, Fence fence) { device_.raise_fences(slots, fence); }
   /// For the poison mode: remembers from now on which slots became free.
-  void remember_freed();
+  void remember_freed() {
+    device_.remember_freed();
+    arena_.remember_freed();
+  }
   /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
-  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena);
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) {
+    device_.take_freed(device);
+    arena_.take_freed(arena);
+  }
 
   // ---- sizes
 
