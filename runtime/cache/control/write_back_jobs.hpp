@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -83,10 +84,6 @@ class WriteBackJobs {
     std::vector<std::uint64_t> splits;  ///< by PoolId: PrefixTree::splits() when the pass began
     bool done = false;
   };
-  struct KeyHash {
-    using is_avalanching = void;
-    std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
-  };
   /// A prefix that waits. It is kept by its keys, because the tree may change before its turn.
   struct Later {
     std::size_t pool = 0;
@@ -110,7 +107,7 @@ class WriteBackJobs {
     std::vector<WriteBackResult> results;
     /// Only for a scan: the blocks that have their result. A scan can meet such a block again: in a later pass, or after it has
     /// stored the block as an ancestor of another one.
-    boost::unordered_flat_set<BlockKey, KeyHash> told;
+    boost::unordered_flat_set<BlockKey, std::hash<BlockKey>> told;
 
     /// It has more of the tree to look at.
     [[nodiscard]] bool scans() const { return scan && !scan->done && !cut; }

@@ -116,7 +116,13 @@ class SlotAllocator {
 
   /// A transfer begins to read the slot, or has ended its read. The slot is ready. Both return the number of readers after the
   /// call.
-  std::uint32_t add_reader(SlotId slot);
+  std::uint32_t add_reader(SlotId slot) {
+    Slot& s = slots_[slot.value()];
+    TERRACE_CHECK(s.state() == SlotState::ready);
+    TERRACE_CHECK(s.note < Slot::note_max);
+    ++readers_total_;
+    return ++s.note;
+  }
   std::uint32_t remove_reader(SlotId slot);
   [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
@@ -194,13 +200,5 @@ class SlotAllocator {
   bool remember_freed_ = false;
   std::vector<SlotId> freed_;
 };
-
-inline std::uint32_t SlotAllocator::add_reader(SlotId slot) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state() == SlotState::ready);
-  TERRACE_CHECK(s.note < Slot::note_max);
-  ++readers_total_;
-  return ++s.note;
-}
 
 }  // namespace terrace

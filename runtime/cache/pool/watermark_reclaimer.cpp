@@ -10,14 +10,12 @@ std::uint64_t share_of(double share, std::uint64_t slots) {
   return static_cast<std::uint64_t>(share * static_cast<double>(slots));
 }
 
-/// Number of slots that are left after the promised slots are subtracted; at least 0.
-std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there - std::min(there, promised); }
-
 }  // namespace
 
 std::uint64_t WatermarkReclaimer::ahead_on_device() const {
   const SlotAllocator& pool = residency_.slots_of(Tier::device);
-  return beyond(pool.count(SlotState::free) + pool.evicting_open(), device_slots_.promised());
+  const std::uint64_t there = pool.count(SlotState::free) + pool.evicting_open();
+  return there - std::min(there, device_slots_.promised());
 }
 
 std::uint64_t WatermarkReclaimer::device_low() const {
