@@ -153,9 +153,14 @@ void LayeredStore::on_shared(const SharedEvent& event, std::vector<StoreEvent>& 
   switch (event.kind) {
     case SharedEvent::Kind::read: return on_read(event, take(read_tokens_, event.token), out);
     case SharedEvent::Kind::probed: return asked_.contains(event.token) ? on_probed(event) : on_present(event, out);
-    case SharedEvent::Kind::written:
+    case SharedEvent::Kind::written: {
       ++(event.error ? layered_.unwritten : layered_.writes);
-      return on_written(take(write_tokens_, event.token), out);
+      const std::uint64_t token = take(write_tokens_, event.token);
+      const Write& write = writes_.at(token);
+      // Once more, because the write may have ended after the first removal.
+      if (write.is_removed && !left_) shared_.remove({&write.wanted.block.key, 1}, {});
+      return end_shared_write(token, out);
+    }
   }
 }
 
@@ -203,13 +208,6 @@ void LayeredStore::on_present(const SharedEvent& event, std::vector<StoreEvent>&
   }
   renew(keys_);
   if (!shared_writes_.empty()) shared_.write(shared_writes_);
-}
-
-void LayeredStore::on_written(std::uint64_t token, std::vector<StoreEvent>& out) {
-  const Write& write = writes_.at(token);
-  if (write.is_removed && !left_)
-    shared_.remove({&write.wanted.block.key, 1}, {});  // once more, because the write may have ended after the first removal
-  end_shared_write(token, out);
 }
 
 /// Reports the held events of the block that need not wait any more, in order.

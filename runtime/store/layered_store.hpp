@@ -141,7 +141,6 @@ class LayeredStore final : public BlockStore {
   void on_read(const SharedEvent& event, std::uint64_t token, std::vector<StoreEvent>& out);
   void on_present(const SharedEvent& event, std::vector<StoreEvent>& out);
   void on_probed(const SharedEvent& event);
-  void on_written(std::uint64_t token, std::vector<StoreEvent>& out);
   void end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out);
   void end_probe(std::uint64_t token, std::span<const BlockKey> keys, std::uint32_t leading);
   void renew(std::span<const BlockKey> keys);

@@ -115,7 +115,6 @@ class StoredReads : PoolPart {
   };
 
   Read take(ReadId id);
-  void order(ReadId id, SlotId into);
   void count_failure(const Read& read, ErrorCode error);
   void end_waiting(ReadId id, Result::Kind kind, ErrorCode error);
   [[nodiscard]] bool land(ReadId id);
