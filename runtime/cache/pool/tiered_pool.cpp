@@ -148,11 +148,6 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
   return prefix;
 }
 
-void TieredPool::let_go(Prefix prefix) {
-  residency_.unpin(prefix);
-  if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
-}
-
 /// Begins the copies to host and storage that the inclusion policy and the write policy ask for, for the blocks of the prefix
 /// from depth `from` on, which have just been committed.
 void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
@@ -231,11 +226,6 @@ void TieredPool::on_store(const StoreEvent& event) {
     }
     case StoreEvent::Kind::flushed: flushes_.on_flushed(event.error); break;
   }
-}
-
-void TieredPool::on_shared_read(std::uint32_t token, ErrorCode error) {
-  stored_reads_.on_read(token, error);
-  hand_out_reads();
 }
 
 void TieredPool::on_time(TimePoint now) {

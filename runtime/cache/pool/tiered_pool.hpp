@@ -120,7 +120,10 @@ class TieredPool {
   void unpin_incomplete(Prefix prefix) { residency_.unpin_incomplete(prefix); }
   /// Unpins the prefix. If the manager stores without caching, drops the copies that are not needed any more
   /// (DeferredEviction::not_needed).
-  void let_go(Prefix prefix);
+  void let_go(Prefix prefix) {
+    residency_.unpin(prefix);
+    if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
+  }
   void retain(Prefix prefix, RetentionId id, Priority priority) { residency_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
   void set_quota(TenantId tenant, TenantQuota quota) { residency_.set_quota(tenant, quota); }
@@ -163,7 +166,10 @@ class TieredPool {
   // ---- storage and the shared store
 
   /// A read of the pool has ended. `token` is that of its order.
-  void on_shared_read(std::uint32_t token, ErrorCode error);
+  void on_shared_read(std::uint32_t token, ErrorCode error) {
+    stored_reads_.on_read(token, error);
+    hand_out_reads();
+  }
 
   // ---- events and time
 
