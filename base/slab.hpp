@@ -45,6 +45,13 @@ class Slab {
     --size_;
     return thing;
   }
+  /// Calls visit(object) for each object, by ascending number. It must not add or take objects.
+  template <class Visit>
+  void for_each(Visit visit) {
+    for (std::optional<T>& thing : things_) {
+      if (thing) visit(*thing);
+    }
+  }
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
 

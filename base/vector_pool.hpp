@@ -5,6 +5,14 @@
 
 namespace terrace {
 
+/// Moves the elements of `from` to `out`, which loses those that it had. The vectors are swapped, so that their memory is used
+/// again.
+template <class T>
+void take_all(std::vector<T>& from, std::vector<T>& out) {
+  out.clear();
+  out.swap(from);
+}
+
 /// Keeps emptied vectors so that their memory is used again. Code that fills and drops vectors at every step then allocates only
 /// while its vectors still grow. The pool holds as many vectors as were ever in use at the same time. Threads: one.
 template <class T>

@@ -213,7 +213,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
     shared.waiting_blocks = manager.shared_waiting_blocks();
     shared.round_trip_seconds = manager.shared_round_trip_seconds();
   }
-  snapshot.prefill_seconds = manager.prefill_unit_seconds() / manager.unit_tokens();
+  snapshot.prefill_seconds = manager.planner().unit_seconds() / manager.unit_tokens();
   snapshot.inclusion = manager.config().inclusion;
   snapshot.measured = measured();
   if (complete_) complete_(snapshot);

@@ -395,16 +395,16 @@ Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
   return started;
 }
 
-Result<void> Cache::pause_write_back(WriteBackId id) { return state_->manager.administration().pause_write_back(id); }
+Result<void> Cache::pause_write_back(WriteBackId id) { return state_->manager.write_backs().set_paused(id, true); }
 
 Result<void> Cache::resume_write_back(WriteBackId id) {
-  const Result<void> resumed = state_->manager.administration().resume_write_back(id);
+  const Result<void> resumed = state_->manager.write_backs().set_paused(id, false);
   state_->wake();
   return resumed;
 }
 
 Result<void> Cache::cancel_write_back(WriteBackId id) {
-  return state_->change([&](CacheManager& manager) { return manager.administration().cancel_write_back(id); });
+  return state_->change([&](CacheManager& manager) { return manager.write_backs().cancel(id); });
 }
 
 std::optional<WriteBackProgress> Cache::write_back(WriteBackId id) const { return state_->manager.write_backs().progress(id); }
@@ -412,7 +412,7 @@ std::optional<WriteBackProgress> Cache::write_back(WriteBackId id) const { retur
 std::vector<WriteBackProgress> Cache::write_backs() const { return state_->manager.write_backs().all(); }
 
 Result<std::vector<WriteBackResult>> Cache::take_write_back_results(WriteBackId id) {
-  return state_->manager.administration().take_write_back_results(id);
+  return state_->manager.write_backs().take_results(id);
 }
 
 Durability Cache::durability() const { return state_->manager.administration().durability(); }
@@ -456,7 +456,7 @@ std::uint64_t Cache::transfers_in_flight() const {
 ManagerStats Cache::stats() const { return state_->manager.stats(); }
 SharedTotals Cache::shared_totals() const { return state_->manager.shared_totals(); }
 PrefetchTotals Cache::prefetch_totals() const { return state_->manager.prefetch_totals(); }
-LinkHealth Cache::link_health() const { return state_->manager.link_health(); }
+LinkHealth Cache::link_health() const { return state_->manager.link().health(); }
 
 MovedTotals Cache::moved() const {
   MovedTotals moved = state_->executor.moved();

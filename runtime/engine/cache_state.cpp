@@ -73,10 +73,10 @@ void CacheState::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
 
 void CacheState::restore_stored() {
   for (const PoolId pool : pool_ids_) {
-    manager.begin_recovery(pool);
+    manager.recovery(pool).begin();
     executor.pools()[pool.value()].store->adopt_all(
         [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
-          manager.recover(blocks, numbers, pool);
+          manager.recovery(pool).add(blocks, numbers);
         });
   }
 }
@@ -101,13 +101,13 @@ void CacheState::collect_until(TimePoint until) {
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
-  if (manager.wants_link_look()) manager.on_link_look(parts.transfers.oldest_copy());
+  if (manager.link().wants_look()) manager.link().on_look(parts.transfers.oldest_copy());
   take_returned();
   note_shared();
   if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
-  if (manager.learns_prefill()) {
+  if (manager.planner().learns_prefill()) {
     prefill.on_reached(parts.transfers.reached(), now);
-    manager.learn_prefill(prefill.unit_seconds());
+    manager.planner().learn_prefill(prefill.unit_seconds());
   }
   tell_load_costs();
   for (HostChunks& chunks : host_chunks) chunks.poll();
@@ -179,11 +179,11 @@ Result<void> CacheState::await(std::span<const TransferId> transfers, std::uint3
 
 void CacheState::note_time() {
   take_returned();
-  if (manager.measures_loads() || shared.on()) manager.note_time(parts.clock.now());
+  if (manager.planner().measures_loads() || shared.on()) manager.note_time(parts.clock.now());
 }
 
 void CacheState::note_ready(RequestId id, TimePoint now) {
-  if (!manager.learns_prefill()) return;
+  if (!manager.planner().learns_prefill()) return;
   // Blocks that another engine computes do not show the speed of this engine.
   const bool computes = manager.requests().request_stats(id)->external == 0;
   prefill.on_ready(id, computes ? manager.requests().prompt_left(id) : 0, now);
@@ -332,12 +332,12 @@ void CacheState::on_store(const StoreEvent& event, PoolId pool) {
 
 /// All pools share the link and the disk. The cost of a block depends on its size.
 void CacheState::tell_load_costs() {
-  if (!manager.measures_loads()) return;
+  if (!manager.planner().measures_loads()) return;
   const TimePoint now = parts.clock.now();
   const double link = executor.link(Direction::swap_in).seconds_per_byte(now);
   const double read = executor.reads().seconds_per_byte(now);
   // While the prefill speed is unknown, risk no more than on an unknown link.
-  const bool knows_prefill = !manager.learns_prefill() || prefill.unit_seconds() > 0;
+  const bool knows_prefill = !manager.planner().learns_prefill() || prefill.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? executor.reads().trusted(now) : Throughput::trusted_unseen;
   const double shared_read = shared.on() ? shared.reads().speed.seconds_per_byte(now) : 0;
   const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().speed.trusted(now) : Throughput::trusted_unseen;

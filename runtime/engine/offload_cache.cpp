@@ -43,7 +43,7 @@ Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<Off
 std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) const {
   hits_.resize(keys.size());
   if (!see(keys, hits_, pool, order)) return 0;
-  const bool loads = state_.manager.link_allows();
+  const bool loads = state_.manager.link().allows();
   const auto found = loads ? static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin()) : 0;
   state_.manager.offload().note_asked(keys.size(), found);
   return found;
@@ -71,7 +71,7 @@ OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, Key
   return state_.change_in_step([&](CacheManager& manager) {
     state_.note_shared();
     OffloadFound found;
-    if (manager.link_allows()) found = manager.offload().find(keys, hits_);
+    if (manager.link().allows()) found = manager.offload().find(keys, hits_);
     if (!found.looking) manager.offload().note_asked(keys.size(), found.blocks);
     return found;
   });

@@ -13,9 +13,6 @@ constexpr std::size_t renewed_max = 65536;
 
 }  // namespace
 
-LayeredStore::LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits)
-    : local_{local}, shared_{shared}, clock_{clock}, limits_{limits} {}
-
 // ---- orders --------------------------------------------------------------------------------------------------------------
 
 void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline) {
@@ -34,7 +31,7 @@ void LayeredStore::read(std::span<const StoreRead> batch) {
   local_reads_.clear();
   shared_reads_.clear();
   for (const StoreRead& wanted : batch) {
-    reads_.insert_or_assign(wanted.token, Read{wanted, {}});
+    reads_.insert_or_assign(wanted.token, Read{wanted, {}, last_token_});
     if (local_.contains(wanted.key)) local_reads_.push_back(wanted);
     else read_shared(wanted.token);
   }
@@ -94,9 +91,7 @@ void LayeredStore::touch(std::span<const BlockKey> keys) {
 void LayeredStore::leave_shared() {
   left_ = true;
   renewed_.clear();
-  for (auto& [token, read] : reads_) read.is_overtaken = true;
-  for (auto& [number, call] : calls_) call.is_overtaken = true;
-  for (auto& [number, asked] : asked_) asked.is_overtaken = true;
+  left_at_ = ++last_token_;
 }
 
 void LayeredStore::renew(std::span<const BlockKey> keys) {
@@ -132,7 +127,7 @@ void LayeredStore::on_local(StoreEvent& event, std::vector<StoreEvent>& out) {
   if (event.kind == StoreEvent::Kind::read) {
     const auto read = reads_.find(event.token);
     if (read != reads_.end()) {
-      if (event.error && !read->second.is_overtaken && shared_usable()) {
+      if (event.error && !is_overtaken(read->second.begun) && shared_usable()) {
         read->second.local = event.error;
         return read_shared(event.token);
       }
@@ -158,9 +153,14 @@ void LayeredStore::on_shared(const SharedEvent& event, std::vector<StoreEvent>& 
   switch (event.kind) {
     case SharedEvent::Kind::read: return on_read(event, take(read_tokens_, event.token), out);
     case SharedEvent::Kind::probed: return asked_.contains(event.token) ? on_probed(event) : on_present(event, out);
-    case SharedEvent::Kind::written:
+    case SharedEvent::Kind::written: {
       ++(event.error ? layered_.unwritten : layered_.writes);
-      return on_written(take(write_tokens_, event.token), out);
+      const std::uint64_t token = take(write_tokens_, event.token);
+      const Write& write = writes_.at(token);
+      // Once more, because the write may have ended after the first removal.
+      if (write.is_removed && !left_) shared_.remove({&write.wanted.block.key, 1}, {});
+      return end_shared_write(token, out);
+    }
   }
 }
 
@@ -169,7 +169,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   StoreEvent told;
   told.token = token;
   told.key = ended.wanted.key;
-  if (event.error || ended.is_overtaken) {
+  if (event.error || is_overtaken(ended.begun)) {
     ++layered_.misses;
     // A failure of the shared store is reported as a miss, because the block can be computed.
     told.error = ended.local ? ended.local : make_error_code(event.error == Errc::corrupt ? Errc::corrupt : Errc::not_found);
@@ -188,7 +188,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::vector<StoreEvent>&
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
     const std::uint64_t token = writes.tokens[i];
     const StoreWrite& wanted = writes_.at(token).wanted;
-    if (writes.is_overtaken || writes_.at(token).is_removed) {
+    if (is_overtaken(event.token) || writes_.at(token).is_removed) {
       ++layered_.cancelled;
     } else if (event.error) {
       ++layered_.unwritten;
@@ -210,22 +210,11 @@ void LayeredStore::on_present(const SharedEvent& event, std::vector<StoreEvent>&
   if (!shared_writes_.empty()) shared_.write(shared_writes_);
 }
 
-void LayeredStore::on_written(std::uint64_t token, std::vector<StoreEvent>& out) {
-  const Write& write = writes_.at(token);
-  if (write.is_removed && !left_)
-    shared_.remove({&write.wanted.block.key, 1}, {});  // once more, because the write may have ended after the first removal
-  end_shared_write(token, out);
-}
-
-void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out) {
-  Write& write = writes_.at(token);
-  write.in_shared = false;
-  release_held(write.wanted.block.key, out);
-}
-
 /// Reports the held events of the block that need not wait any more, in order.
-void LayeredStore::release_held(const BlockKey& key, std::vector<StoreEvent>& out) {
-  const auto held = held_.find(key);
+void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out) {
+  Write& ended = writes_.at(token);
+  ended.in_shared = false;
+  const auto held = held_.find(ended.wanted.block.key);
   if (held == held_.end()) return;
   std::vector<StoreEvent>& events = held->second;
   std::size_t told = 0;
@@ -244,7 +233,7 @@ void LayeredStore::release_held(const BlockKey& key, std::vector<StoreEvent>& ou
 
 void LayeredStore::on_probed(const SharedEvent& event) {
   const Asked asked = take(asked_, event.token);
-  end_probe(asked.token, asked.keys, asked.is_overtaken ? 0 : asked.local + event.leading);
+  end_probe(asked.token, asked.keys, is_overtaken(event.token) ? 0 : asked.local + event.leading);
 }
 
 /// Ends a probe of a caller. The local store may have the blocks that follow those of the shared store.
@@ -258,8 +247,6 @@ std::size_t LayeredStore::in_flight() const {
   for (const auto& [key, events] : held_) held += events.size();
   return local_.in_flight() + shared_.in_flight() + held;
 }
-
-TimePoint LayeredStore::next_deadline() const { return std::min(local_.next_deadline(), shared_.next_deadline()); }
 
 void LayeredStore::set_waker(Waker* waker) {
   local_.set_waker(waker);

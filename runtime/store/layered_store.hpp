@@ -1,12 +1,14 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "base/vector_pool.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +56,8 @@ struct LayeredStat {
 /// Ownership: the stores and the clock outlive it. No other object calls the operations of these stores. Threads: as BlockStore.
 class LayeredStore final : public BlockStore {
  public:
-  LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits);
+  LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits)
+      : local_{local}, shared_{shared}, clock_{clock}, limits_{limits} {}
 
   /// Asks for the number of leading keys that either store has. The result is one entry of take_probed(), not an event.
   void probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline);
@@ -62,11 +65,8 @@ class LayeredStore final : public BlockStore {
     std::uint64_t token = 0;
     std::uint32_t leading = 0;
   };
-  /// The probes that have ended since the last call. Probes end in poll(). Swaps the vectors, so that their memory is reused.
-  void take_probed(std::vector<Probed>& probed) {
-    probed.clear();
-    probed.swap(probed_);
-  }
+  /// The probes that have ended since the last call. Probes end in poll().
+  void take_probed(std::vector<Probed>& probed) { take_all(probed_, probed); }
   [[nodiscard]] bool has_probed() const { return !probed_.empty(); }
   /// All blocks are being cleared, so it is not known any more which weights the blocks of the shared store are for. The shared
   /// store is not used from now on, and operations under way there count as misses. A write that it has begun may still succeed,
@@ -87,7 +87,7 @@ class LayeredStore final : public BlockStore {
   [[nodiscard]] Result<void> resize(Blocks blocks) override { return local_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override;
-  [[nodiscard]] TimePoint next_deadline() const override;
+  [[nodiscard]] TimePoint next_deadline() const override { return std::min(local_.next_deadline(), shared_.next_deadline()); }
   void set_waker(Waker* waker) override;
   [[nodiscard]] Bytes block_bytes() const override { return local_.block_bytes(); }
   [[nodiscard]] StoreStat stat() const override { return local_.stat(); }
@@ -102,8 +102,8 @@ class LayeredStore final : public BlockStore {
   /// A read that has not ended.
   struct Read {
     StoreRead wanted;
-    ErrorCode local;            ///< the error of the local store
-    bool is_overtaken = false;  ///< leave_shared() was called since; the same in the next structs
+    ErrorCode local;          ///< the error of the local store
+    std::uint64_t begun = 0;  ///< last_token_ at that time
   };
   /// A write whose end has not been reported yet.
   struct Write {
@@ -115,14 +115,12 @@ class LayeredStore final : public BlockStore {
   struct Writes {
     std::vector<std::uint64_t> tokens;
     TimePoint deadline = never;
-    bool is_overtaken = false;
   };
   /// A probe of a caller.
   struct Asked {
     std::uint64_t token = 0;
     std::vector<BlockKey> keys;
     std::uint32_t local = 0;  ///< number of leading keys that the local store had
-    bool is_overtaken = false;
   };
   /// Removes the entry, which must exist, and returns its value.
   template <class Value>
@@ -134,6 +132,8 @@ class LayeredStore final : public BlockStore {
     return value;
   }
 
+  /// leave_shared() was called since this token was the last one.
+  [[nodiscard]] bool is_overtaken(std::uint64_t token) const { return token < left_at_; }
   [[nodiscard]] bool shared_usable() const { return !left_ && shared_.usable(); }
   void read_shared(std::uint64_t token);
   void on_local(StoreEvent& event, std::vector<StoreEvent>& out);
@@ -141,9 +141,7 @@ class LayeredStore final : public BlockStore {
   void on_read(const SharedEvent& event, std::uint64_t token, std::vector<StoreEvent>& out);
   void on_present(const SharedEvent& event, std::vector<StoreEvent>& out);
   void on_probed(const SharedEvent& event);
-  void on_written(std::uint64_t token, std::vector<StoreEvent>& out);
   void end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out);
-  void release_held(const BlockKey& key, std::vector<StoreEvent>& out);
   void end_probe(std::uint64_t token, std::span<const BlockKey> keys, std::uint32_t leading);
   void renew(std::span<const BlockKey> keys);
 
@@ -154,10 +152,11 @@ class LayeredStore final : public BlockStore {
   LayeredStat layered_;
   bool left_ = false;
   std::uint64_t last_token_ = 0;
-  Table<Read> reads_;    ///< by the caller's token
-  Table<Write> writes_;  ///< by the caller's token
-  Table<Writes> calls_;  ///< by the token of their probe in the shared store
-  Table<Asked> asked_;   ///< the same
+  std::uint64_t left_at_ = 0;  ///< the token that marks the last call of leave_shared()
+  Table<Read> reads_;          ///< by the caller's token
+  Table<Write> writes_;        ///< by the caller's token
+  Table<Writes> calls_;        ///< by the token of their probe in the shared store
+  Table<Asked> asked_;         ///< the same
   /// The caller's tokens of the reads and writes that are under way in the shared store, by their token there.
   Table<std::uint64_t> read_tokens_;
   Table<std::uint64_t> write_tokens_;

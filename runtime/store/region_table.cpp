@@ -93,8 +93,6 @@ void RegionTable::release(HostRegionId id, std::uint32_t row, BatchKind kind) {
   --region.uses;
 }
 
-std::span<std::byte> RegionTable::row(HostRegionId id, std::uint32_t row) const { return regions_.at(id).rows.row(row); }
-
 void RegionTable::check_invariants() const {
   for (const auto& [id, region] : regions_) {
     std::uint64_t uses = 0;

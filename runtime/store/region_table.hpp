@@ -32,7 +32,7 @@ class RegionTable {
   /// exist, or a get names it twice), in_use.
   [[nodiscard]] Result<void> claim(HostRegionId id, std::span<const std::uint32_t> rows, BatchKind kind);
   void release(HostRegionId id, std::uint32_t row, BatchKind kind);
-  [[nodiscard]] std::span<std::byte> row(HostRegionId id, std::uint32_t row) const;
+  [[nodiscard]] std::span<std::byte> row(HostRegionId id, std::uint32_t row) const { return regions_.at(id).rows.row(row); }
   [[nodiscard]] std::uint32_t regions() const { return static_cast<std::uint32_t>(regions_.size()); }
 
   void check_invariants() const;

@@ -42,8 +42,6 @@ TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngin
 
 // ---- what is there -------------------------------------------------------------------------------------------------------
 
-bool TierBatches::reads_declined() const { return guard_ != nullptr && guard_->read_breaker().state() != BreakerState::closed; }
-
 bool TierBatches::contains(const BlockKey& key) const {
   if (!store_.contains(key)) return false;
   if (!reads_declined()) return true;
@@ -492,14 +490,6 @@ Result<void> TierBatches::erase(std::vector<BlockKey> keys) {
   std::ranges::sort(keys);
   numbers_.clear();
   for (const auto& [id, number] : ids_) numbers_.push_back(number);
-  overtake(keys);
-  store_.remove(keys, 0);
-  erasure_due_ = true;
-  waker_.wake();
-  return {};
-}
-
-void TierBatches::overtake(std::span<const BlockKey> keys) {
   for (const std::uint32_t number : numbers_) {
     Batch& batch = batches_[number];
     const bool is_put = batch.kind == BatchKind::put;
@@ -517,6 +507,10 @@ void TierBatches::overtake(std::span<const BlockKey> keys) {
     }
     if (any) finish_if_ended(number);
   }
+  store_.remove(keys, 0);
+  erasure_due_ = true;
+  waker_.wake();
+  return {};
 }
 
 // ---- durability and probes -------------------------------------------------------------------------------------------------
@@ -559,8 +553,6 @@ void TierBatches::on_flushed(const StoreEvent& event, TimePoint now) {
   if (!event.error) batch.result.succeeded = 1;
   finish_if_ended(number);
 }
-
-void TierBatches::remember(const BlockKey& key) { recent_[recent_at_++ % recent_.size()] = key; }
 
 const BlockKey* TierBatches::stored_key() const {
   const auto at = std::ranges::find_if(recent_, [this](const BlockKey& key) { return !is_none(key) && store_.contains(key); });

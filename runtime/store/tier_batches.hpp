@@ -158,16 +158,16 @@ class TierBatches {
   void finish(std::uint32_t number);
   void free_batch(std::uint32_t number);
   void end_late(TimePoint now);
+  /// Removes the blocks of these keys. Ends their waiting puts, and marks those that the store works on as overtaken.
   [[nodiscard]] Result<void> erase(std::vector<BlockKey> keys);
-  /// Ends the waiting puts of these keys, and marks the blocks of these keys that the store works on as overtaken. The keys are
-  /// sorted.
-  void overtake(std::span<const BlockKey> keys);
   [[nodiscard]] static bool is_none(const BlockKey& key) { return key == BlockKey{}; }
-  [[nodiscard]] bool reads_declined() const;
+  [[nodiscard]] bool reads_declined() const {
+    return guard_ != nullptr && guard_->read_breaker().state() != BreakerState::closed;
+  }
   void flush_if_due(TimePoint now);
   void probe(TimePoint now);
   [[nodiscard]] const BlockKey* stored_key() const;
-  void remember(const BlockKey& key);
+  void remember(const BlockKey& key) { recent_[recent_at_++ % recent_.size()] = key; }
   void leave(const TierEvent& event);
 
   BlockStore& store_;

@@ -37,17 +37,13 @@ TierLimits limits_of(const TierStoreOptions& options) {
     if (number == 0) throw std::invalid_argument{fmt::format("tier store: {} must be at least 1", name)};
     return number;
   };
+  if (options.erase_max <= Duration::zero()) throw std::invalid_argument{"tier store: erase_max must be positive"};
   if (options.flush_interval < Duration::zero()) throw std::invalid_argument{"tier store: flush_interval must not be negative"};
   return {.blocks_max = positive(options.blocks_max.value(), "blocks_max"),
           .gets_under_way_max = positive(options.gets_under_way_max.value(), "gets_under_way_max"),
           .puts_under_way_max = positive(options.puts_under_way_max.value(), "puts_under_way_max"),
           .events_max = positive(options.events_max, "events_max"),
           .flush_interval = options.flush_interval};
-}
-
-Duration erase_max_of(const TierStoreOptions& options) {
-  if (options.erase_max <= Duration::zero()) throw std::invalid_argument{"tier store: erase_max must be positive"};
-  return options.erase_max;
 }
 
 FileStoreConfig store_config(const TierStoreOptions& options) {
@@ -256,7 +252,7 @@ struct TierStore::State {
   explicit State(const TierStoreOptions& options)
       : keys{bytes_of(options.key_namespace)},
         block_bytes{options.block_bytes},
-        erase_max{erase_max_of(options)},
+        erase_max{options.erase_max},
         parts{std::make_unique<Parts>(options)} {
     if (!parts->idle) return;
     parts->idle->start({.slice =
@@ -350,12 +346,7 @@ Result<void> TierStore::unregister_region(HostRegionId region) {
   return state_->parts->batches->regions().remove(region);
 }
 
-bool TierStore::contains(const BlockKey& key) const {
-  const Turn turn = state_->take_turn();
-  const bool there = state_->contains(key);
-  state_->note_asked(1, there ? 1 : 0);
-  return there;
-}
+bool TierStore::contains(const BlockKey& key) const { return leading({&key, 1}) == 1; }
 
 std::size_t TierStore::leading(std::span<const BlockKey> keys) const {
   const Turn turn = state_->take_turn();

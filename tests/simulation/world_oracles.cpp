@@ -84,7 +84,7 @@ void check_promises(const CacheManager& manager, std::span<const std::uint64_t> 
     residency.tree().for_each([&](BlockRef block) {
       const Copy copy = residency.copy(block, Tier::device);
       if (!copy.present() || residency.tree().pinned(block)) return;
-      retiring += residency.slots_of(Tier::device).retires(copy.slot());
+      retiring += residency.slots_of(Tier::device).closed(copy.slot());
     });
     const std::uint64_t unpinned = residency.tree().unpinned(Tier::device);
     TERRACE_CHECK(device.promised + retiring <= device.free + unpinned + duplicates[number]);

@@ -5,7 +5,6 @@
 #include "base/failure.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -29,15 +28,6 @@ CacheStatus Administration::status() const {
   return all_gone() && !erasing() ? CacheStatus::cleared : CacheStatus::clearing;
 }
 
-/// Returns true if the device and the host have no copies of blocks that were cached before the clear.
-bool Administration::all_gone() const {
-  return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
-}
-
-bool Administration::erasing() const {
-  return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->erasing(); });
-}
-
 void Administration::clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored) {
   state_.epoch = Epoch{state_.epoch.value() + 1};
   requests_.fail_pending(Errc::cleared);
@@ -49,21 +39,14 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
     groups_.pools()[pool]->clear(options.keep_storage,
                                  pool < stored.size() ? std::span{stored[pool]} : std::span<const BlockKey>{});
   }
-  if (state_.config.shared.on && !options.keep_shared) turn_shared_off();
-  if (state_.misses.on()) state_.misses.cleared();
-  if (state_.kv_events.on()) {
-    KvEvent event;
-    event.kind = KvEvent::Kind::cleared;
-    state_.kv_events.add(event);
+  if (state_.config.shared.on && !options.keep_shared) {
+    // It is not known whether the blocks in the shared store are for the weights that are used from now on.
+    state_.shared_off = true;
+    state_.set_shared_usable(false);
   }
+  if (state_.misses.on()) state_.misses.cleared();
+  if (state_.kv_events.on()) state_.kv_events.add({.kind = KvEvent::Kind::cleared});
   if (options.wait) state_.status = CacheStatus::clearing;
-}
-
-/// Stops the use of the shared store: it is not known whether its blocks are for the weights that are used from now on.
-void Administration::turn_shared_off() {
-  state_.shared_off = true;
-  state_.shared_usable = false;
-  for (const auto& pool : groups_.pools()) pool->set_shared_usable(false);
 }
 
 Result<void> Administration::resume() {
@@ -116,22 +99,13 @@ Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {
   std::vector<PoolPrefix> prefixes;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupRule& rule = groups_.rules()[g];
-    if (!rule.cached()) continue;
     const PoolId pool = rule.config().pool;
-    const PrefixTree& tree = groups_.at(pool).residency().tree();
     const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
-    if (rule.chained()) {
-      const Prefix prefix = tree.find(groups_.keys_in(g, keys, 0));
-      if (prefix.length < blocks && !rule.config().optional) return Errc::not_found;
+    for (const Prefix& prefix : groups_.find(g, keys)) {
+      if (rule.chained() && prefix.length < blocks && !rule.config().optional) return Errc::not_found;
       if (prefix.length == 0) continue;
-      if (tree.pinned(prefix.last())) return Errc::in_use;
-      prefixes.push_back({pool, prefix});
-      continue;
-    }
-    for (std::uint32_t block = 0; block < blocks; ++block) {
-      const BlockKey key = groups_.key_in(g, keys, block);
-      const Prefix prefix = tree.find(std::span{&key, 1});
-      if (prefix.length > 0 && !tree.pinned(prefix.last())) prefixes.push_back({pool, prefix});
+      if (!groups_.at(pool).residency().tree().pinned(prefix.last())) prefixes.push_back({pool, prefix});
+      else if (rule.chained()) return Errc::in_use;
     }
   }
   if (prefixes.empty()) return Errc::not_found;
@@ -146,8 +120,7 @@ Result<EvictedBlocks> Administration::evict(std::span<const SlotId> slots, PoolI
   if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) {
     return failure<Errc::invalid_argument, "`slots` names a slot that the pool does not have">;
   }
-  EvictedBlocks evicted = groups_.at(pool).evict(slots);
-  return evicted;
+  return groups_.at(pool).evict(slots);
 }
 
 std::optional<BlockPlace> Administration::find_block(const BlockKey& key, GroupId group) const {
@@ -163,32 +136,23 @@ Result<void> Administration::resize(Tier tier, std::uint32_t blocks, PoolId pool
   return {};
 }
 
-void Administration::open_host(SlotSpan slots, PoolId pool) { groups_.at(pool).open_host(slots); }
-
 Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order) {
   using Scope = WriteBackOrder::Scope;
   const bool shared = order.target == WriteBackOrder::Target::shared;
   if (shared && !state_.config.shared.on) return failure<Errc::invalid_argument, "there is no shared store to write to">;
   if (!shared && !state_.config.storage) return failure<Errc::invalid_argument, "there is no storage to write to">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  Result<WriteBackId> started = Errc::invalid_argument;
   switch (order.scope) {
     case Scope::request: {
       const Result<std::vector<PoolPrefix>> prefixes = requests_.pinned_prefixes(order.request);
-      started = prefixes ? write_backs_.start(order, *prefixes, {}) : Result<WriteBackId>{prefixes.error()};
-      break;
+      return prefixes ? write_backs_.start(order, *prefixes, {}) : Result<WriteBackId>{prefixes.error()};
     }
-    case Scope::prefix: started = write_back_prefix(order); break;
+    case Scope::prefix: return write_back_prefix(order);
     case Scope::tenant:
-    case Scope::all: started = write_backs_.start(order, std::numeric_limits<std::uint64_t>::max()); break;
-    case Scope::idle: started = write_backs_.start(order, use_clock_.stamp_at(state_.now - order.unused_for)); break;
+    case Scope::all: return write_backs_.start(order, std::numeric_limits<std::uint64_t>::max());
+    case Scope::idle: return write_backs_.start(order, use_clock_.stamp_at(state_.now - order.unused_for));
   }
-  return started;
-}
-
-Result<void> Administration::cancel_write_back(WriteBackId id) {
-  const Result<void> cancelled = write_backs_.cancel(id);
-  return cancelled;
+  return Errc::invalid_argument;
 }
 
 Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& order) {
@@ -196,21 +160,12 @@ Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& orde
   std::vector<BlockKey> gone;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupRule& rule = groups_.rules()[g];
-    if (!rule.cached()) continue;
-    const PoolId pool = rule.config().pool;
-    const PrefixTree& tree = groups_.at(pool).residency().tree();
     const std::uint32_t blocks = rule.full_blocks(static_cast<std::uint32_t>(order.keys.size()));
-    if (rule.chained()) {
-      const Prefix prefix = tree.find(groups_.keys_in(g, order.keys, 0));
-      if (prefix.length > 0) prefixes.push_back({pool, prefix});
+    for (const Prefix& prefix : groups_.find(g, order.keys)) {
+      if (prefix.length > 0) prefixes.push_back({rule.config().pool, prefix});
+      // Groups of other kinds keep only some of their blocks. A missing block of such a group is not reported as gone.
+      if (!rule.chained()) continue;
       for (std::uint32_t block = prefix.length; block < blocks; ++block) gone.push_back(groups_.key_in(g, order.keys, block));
-      continue;
-    }
-    // Groups of other kinds keep only some of their blocks. A missing block of such a group is not reported as gone.
-    for (std::uint32_t block = 0; block < blocks; ++block) {
-      const BlockKey key = groups_.key_in(g, order.keys, block);
-      const Prefix prefix = tree.find(std::span{&key, 1});
-      if (prefix.length > 0) prefixes.push_back({pool, prefix});
     }
   }
   if (prefixes.empty()) return failure<Errc::not_found, "nothing of the prefix is cached">;
@@ -316,18 +271,9 @@ void Administration::end_retention(std::map<RetentionId, Retention>::iterator re
   retentions_.erase(retention);
   retained_blocks_ -= keys.size();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupRule& rule = groups_.rules()[g];
-    if (!rule.cached()) continue;
-    TieredPool& pool = groups_.pool_of(g);
-    const PrefixTree& tree = pool.residency().tree();
-    if (rule.chained()) {
-      if (const Prefix prefix = tree.find(groups_.keys_in(g, keys, 0)); prefix.length > 0) pool.end_retention(prefix, id);
-      continue;
-    }
-    const std::uint32_t end = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
-    for (std::uint32_t block = rule.first_needed(keys.size() * groups_.unit_tokens()); block < end; ++block) {
-      const BlockKey key = groups_.key_in(g, keys, block);
-      if (const Prefix prefix = tree.find(std::span{&key, 1}); prefix.length > 0) pool.end_retention(prefix, id);
+    const std::uint32_t first = groups_.rules()[g].first_needed(keys.size() * groups_.unit_tokens());
+    for (const Prefix& prefix : groups_.find(g, keys, first)) {
+      if (prefix.length > 0) groups_.pool_of(g).end_retention(prefix, id);
     }
   }
 }
@@ -354,15 +300,11 @@ std::optional<std::uint64_t> Administration::tenant_blocks(TenantId tenant, Tier
 
 void Administration::on_time() {
   use_clock_.note(state_.now, state_.last_stamp);
-  for (auto pin = pins_.begin(); pin != pins_.end();) {
-    const auto next = std::next(pin);
-    if (pin->second.until <= state_.now) end_pin(pin);
-    pin = next;
+  for (auto next = pins_.begin(); next != pins_.end();) {
+    if (const auto pin = next++; pin->second.until <= state_.now) end_pin(pin);
   }
-  for (auto retention = retentions_.begin(); retention != retentions_.end();) {
-    const auto next = std::next(retention);
-    if (retention->second.until <= state_.now) end_retention(retention);
-    retention = next;
+  for (auto next = retentions_.begin(); next != retentions_.end();) {
+    if (const auto retention = next++; retention->second.until <= state_.now) end_retention(retention);
   }
 }
 

@@ -6,6 +6,7 @@
 #include "terrace/settings.hpp"
 #include "terrace/write_back.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -41,7 +42,9 @@ class Administration {
 
   /// `stored`, by PoolId: the keys of the first blocks of all prefixes in storage. It is not needed if storage is kept.
   void clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored = {});
-  [[nodiscard]] bool erasing() const;
+  [[nodiscard]] bool erasing() const {
+    return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->erasing(); });
+  }
   [[nodiscard]] Result<void> resume();
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
@@ -68,7 +71,7 @@ class Administration {
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
   /// These slots of the host arena have memory from now on. At the start, the first host_blocks + staging_blocks slots have
   /// memory.
-  void open_host(SlotSpan slots, PoolId pool = {});
+  void open_host(SlotSpan slots, PoolId pool = {}) { groups_.at(pool).open_host(slots); }
   /// The same as PoolResizer::first_in_use.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().first_in_use(slots);
@@ -95,13 +98,6 @@ class Administration {
   /// target), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
   /// prefix is cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
-  /// The same as in WriteBackJobs.
-  [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return write_backs_.pause(id); }
-  [[nodiscard]] Result<void> resume_write_back(WriteBackId id) { return write_backs_.resume(id); }
-  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
-  [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id) {
-    return write_backs_.take_results(id);
-  }
   /// The sum of all pools.
   [[nodiscard]] Durability durability() const;
 
@@ -121,8 +117,10 @@ class Administration {
   };
   /// Throws std::invalid_argument if this cache cannot use this policy.
   [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
-  void turn_shared_off();
-  [[nodiscard]] bool all_gone() const;
+  /// Returns true if the device and the host have no copies of blocks that were cached before the clear.
+  [[nodiscard]] bool all_gone() const {
+    return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
+  }
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);

@@ -11,8 +11,6 @@ namespace terrace {
 CacheManager::CacheManager(const ManagerConfig& config)
     : state_{config}, write_backs_{state_.groups.pools(), config.write_back_blocks_ahead} {}
 
-CacheManager::~CacheManager() = default;
-
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
 void CacheManager::on_transfer(TransferEvent event) {
@@ -28,7 +26,8 @@ void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
 
 void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error,
                                     std::uint32_t leading, PoolId pool) {
-  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at(pool).on_shared_probed(token, error, leading);
+  if (asker == SharedActions::Probe::Asker::writer)
+    return state_.groups.at(pool).shared_writer()->on_probed(token, error, leading);
   questions_.on_probed(token, error, leading);
   on_answers();
 }
@@ -46,18 +45,6 @@ void CacheManager::on_answers() {
 void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool) {
   state_.groups.at(pool).on_shared_read(token, error);
   requests_.handle_events(state_.groups.at(pool));
-}
-
-void CacheManager::set_shared_usable(bool usable) {
-  usable = usable && !state_.shared_off;
-  if (usable == state_.shared_usable) return;
-  state_.shared_usable = usable;
-  for (TieredPool* const pool : state_.groups.pools()) pool->set_shared_usable(usable);
-}
-
-void CacheManager::resume_shared() {
-  state_.shared_off = false;
-  questions_.forget();
 }
 
 void CacheManager::on_time(TimePoint now) {
@@ -126,20 +113,6 @@ Result<Acquired> CacheManager::acquire(const AcquireRequest& request) {
   return requests_.settled(*begun);
 }
 
-// ---- poison --------------------------------------------------------------------------------------------------------------
-
-void CacheManager::remember_freed() {
-  for (const auto& pool : state_.groups.pools()) pool->remember_freed();
-}
-
-void CacheManager::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool) {
-  state_.groups.at(pool).take_freed(device, arena);
-}
-
-void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool) {
-  state_.groups.at(pool).overwritten_by(device, fence);
-}
-
 // ---- state ---------------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {
@@ -147,10 +120,6 @@ TimePoint CacheManager::next_deadline() const {
                              questions_.next_deadline(), state_.link.next_deadline()});
   for (const auto& pool : state_.groups.pools()) next = std::min(next, pool->next_deadline());
   return next;
-}
-
-bool CacheManager::wants_reclaim() const {
-  return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return pool->wants_reclaim(); });
 }
 
 bool CacheManager::has_pending_work() const {
@@ -164,32 +133,6 @@ std::string CacheManager::describe_pending() const {
                   requests_.quarantined_requests(), questions_.asking(), prefetches_.running());
   for (const auto& pool : state_.groups.pools()) text += "; " + pool->describe_pending();
   return text;
-}
-
-std::string CacheManager::describe_tree(std::size_t lines_max) const {
-  std::string text;
-  for (const auto& pool : state_.groups.pools()) text += pool->describe_tree(lines_max);
-  return text;
-}
-
-std::uint64_t CacheManager::readers() const {
-  std::uint64_t readers = 0;
-  for (const auto& pool : state_.groups.pools()) readers += pool->readers();
-  return readers;
-}
-
-std::uint64_t CacheManager::shared_waiting_blocks() const {
-  std::uint64_t blocks = 0;
-  for (const auto& pool : state_.groups.pools()) {
-    if (pool->shared_writer() != nullptr) blocks += pool->shared_writer()->waiting_blocks();
-  }
-  return blocks;
-}
-
-std::size_t CacheManager::bytes_held() const {
-  std::size_t bytes = 0;
-  for (const auto& pool : state_.groups.pools()) bytes += pool->bytes_held();
-  return bytes;
 }
 
 void CacheManager::check_invariants() const {

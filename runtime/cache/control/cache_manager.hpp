@@ -50,7 +50,6 @@ class CacheManager {
  public:
   /// Throws as validate(), and std::invalid_argument if config.policy makes no policy.
   explicit CacheManager(const ManagerConfig& config);
-  ~CacheManager();
   CacheManager(const CacheManager&) = delete;
   CacheManager& operator=(const CacheManager&) = delete;
 
@@ -60,7 +59,8 @@ class CacheManager {
   [[nodiscard]] const Administration& administration() const { return administration_; }
   [[nodiscard]] OffloadJobs& offload() { return offload_; }
   [[nodiscard]] const OffloadJobs& offload() const { return offload_; }
-  /// For queries. Administration starts and controls the jobs.
+  /// Administration starts the jobs.
+  [[nodiscard]] WriteBackJobs& write_backs() { return write_backs_; }
   [[nodiscard]] const WriteBackJobs& write_backs() const { return write_backs_; }
   [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
   [[nodiscard]] const WriteBudget& write_budget() const { return state_.write_budget; }
@@ -84,21 +84,32 @@ class CacheManager {
                         PoolId pool = {});
   void on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool = {});
   void on_shared_written(std::uint32_t token, ErrorCode error, PoolId pool = {}) {
-    state_.groups.at(pool).on_shared_written(token, error);
+    state_.groups.at(pool).shared_writer()->on_written(token, error);
   }
   /// Tells whether the shared store can be used now (SharedStore::usable). Call it before acquire() and in each poll.
-  void set_shared_usable(bool usable);
+  void set_shared_usable(bool usable) {
+    usable = usable && !state_.shared_off;
+    if (usable != state_.shared_usable) state_.set_shared_usable(usable);
+  }
   /// From now on, the blocks in the shared store are for the present weights. Ends the state that a clear began.
-  void resume_shared();
+  void resume_shared() {
+    state_.shared_off = false;
+    questions_.forget();
+  }
   [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
   /// Drops the wishes for the shared store. Writes under way continue.
   void drop_shared_wishes() {
-    for (TieredPool* const pool : state_.groups.pools()) pool->drop_shared_wishes();
+    for (TieredPool* const pool : state_.groups.pools()) {
+      if (SharedWriter* const writer = pool->shared_writer()) writer->stop_all();
+    }
   }
   [[nodiscard]] double shared_round_trip_seconds() const { return questions_.round_trip_seconds(); }
   [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
   /// Number of blocks out of SharedTotals::wished that wait, or are being written.
-  [[nodiscard]] std::uint64_t shared_waiting_blocks() const;
+  [[nodiscard]] std::uint64_t shared_waiting_blocks() const {
+    return state_.groups.sum(
+        [](const TieredPool& pool) { return pool.shared_writer() == nullptr ? 0 : pool.shared_writer()->waiting_blocks(); });
+  }
   /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
   /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);
@@ -109,17 +120,10 @@ class CacheManager {
     state_.misses.set_now(state_.now);
     state_.link.on_time(state_.now);
   }
-  /// The same as in Cache.
-  [[nodiscard]] LinkHealth link_health() const { return state_.link.health(); }
-  [[nodiscard]] bool link_allows() const { return state_.link.allows(); }
-  /// The same as in LinkGuard.
-  [[nodiscard]] bool wants_link_look() const { return state_.link.wants_look(); }
-  void on_link_look(TimePoint oldest_copy) { state_.link.on_look(oldest_copy); }
-  /// The same as in HitPlanner.
-  [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
-  [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }
-  void learn_prefill(double unit_seconds) { planner_.learn_prefill(unit_seconds); }
-  [[nodiscard]] double prefill_unit_seconds() const { return planner_.unit_seconds(); }
+  [[nodiscard]] LinkGuard& link() { return state_.link; }
+  [[nodiscard]] const LinkGuard& link() const { return state_.link; }
+  [[nodiscard]] HitPlanner& planner() { return planner_; }
+  [[nodiscard]] const HitPlanner& planner() const { return planner_; }
   /// Sets the present cost of loading a block of the pool.
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
 
@@ -134,12 +138,11 @@ class CacheManager {
   /// Cache::acquire. It settles between its two halves (Requests::begin, Requests::settled), because its result is settled.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
   /// Returns true if settle_and_reclaim() would evict for the watermarks.
-  [[nodiscard]] bool wants_reclaim() const;
-  /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
-  void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).catalog_recovery().begin(); }
-  void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
-    state_.groups.at(pool).catalog_recovery().add(blocks, numbers);
+  [[nodiscard]] bool wants_reclaim() const {
+    return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return pool->wants_reclaim(); });
   }
+  /// Adds the blocks that the pool's store holds from an earlier process.
+  [[nodiscard]] CatalogRecovery& recovery(PoolId pool = {}) { return state_.groups.at(pool).catalog_recovery(); }
 
   /// A MemoryCopy of the pool's actions has ended.
   void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).named_copies().on_copied(token); }
@@ -164,9 +167,15 @@ class CacheManager {
   /// the old bytes. remember_freed() switches it on. take_freed() returns the slots of the device and of the host arena that
   /// became free since the last call. overwritten_by() reports that compute overwrites these device slots before it reaches
   /// `fence`; transfers of these slots wait for that fence.
-  void remember_freed();
-  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});
-  void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {});
+  void remember_freed() {
+    for (TieredPool* const pool : state_.groups.pools()) pool->remember_freed();
+  }
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {}) {
+    state_.groups.at(pool).take_freed(device, arena);
+  }
+  void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {}) {
+    state_.groups.at(pool).overwritten_by(device, fence);
+  }
 
   /// How the slots of a tier (device or host) are used.
   [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const { return state_.groups.at(pool).usage(tier); }
@@ -177,7 +186,9 @@ class CacheManager {
   /// Counts what the pool's tree holds. Looks at every node.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
   /// A text for people: which tiers have which blocks. One line for each node, at most `lines_max` nodes for each pool.
-  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
+  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const {
+    return state_.groups.sum([&](const TieredPool& pool) { return pool.describe_tree(lines_max); });
+  }
 
   [[nodiscard]] const ManagerConfig& config() const { return state_.config; }
   [[nodiscard]] const ManagerStats& stats() const { return state_.stats; }
@@ -185,7 +196,7 @@ class CacheManager {
   /// The ledger of the host arena: slots of the host tier and staging slots together. A staging slot in use counts as held.
   [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).slots_of(Tier::host).ledger(); }
   /// Number of transfers that read a device or host copy now, counted once per copy.
-  [[nodiscard]] std::uint64_t readers() const;
+  [[nodiscard]] std::uint64_t readers() const { return state_.groups.sum(&TieredPool::readers); }
   [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }
   [[nodiscard]] std::size_t pool_count() const { return state_.groups.pools().size(); }
   /// The number of the pool. Throws std::invalid_argument if there is no such pool.
@@ -194,7 +205,7 @@ class CacheManager {
   /// Tokens of a hash unit. 1 if the configuration names no groups: the manager does not know the number then.
   [[nodiscard]] std::uint32_t unit_tokens() const { return state_.groups.unit_tokens(); }
   /// Bytes of memory of the structures that grow with the number of cached blocks.
-  [[nodiscard]] std::size_t bytes_held() const;
+  [[nodiscard]] std::size_t bytes_held() const { return state_.groups.sum(&TieredPool::bytes_held); }
   void check_invariants() const;
 
  private:

@@ -13,9 +13,15 @@ ManagerConfig checked(ManagerConfig config) {
 
 }  // namespace
 
-ManagerState::ManagerState(const ManagerConfig& wanted)
-    : config{checked(wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals, link} {
+ManagerState::ManagerState(const ManagerConfig& wanted) : config{checked(wanted)}, groups{*this} {
   write_budget.limit(config.daily_write_bytes);
+}
+
+void ManagerState::set_shared_usable(bool usable) {
+  shared_usable = usable;
+  for (TieredPool* const pool : groups.pools()) {
+    if (SharedWriter* const writer = pool->shared_writer()) writer->set_usable(usable);
+  }
 }
 
 }  // namespace terrace

@@ -23,6 +23,9 @@ struct ManagerState {
   ManagerState(const ManagerState&) = delete;
   ManagerState& operator=(const ManagerState&) = delete;
 
+  /// Tells the pools, too.
+  void set_shared_usable(bool usable);
+
   ManagerConfig config;  ///< the pools have a reference to it
   ManagerStats stats;
   SharedTotals shared;

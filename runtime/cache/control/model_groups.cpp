@@ -1,13 +1,15 @@
 #include "runtime/cache/control/model_groups.hpp"
 
+#include "runtime/cache/control/manager_state.hpp"
+
 #include <fmt/format.h>
 
 #include <stdexcept>
 
 namespace terrace {
 
-ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-                         WriteBudget& budget, OffloadTotals& offload_totals, LinkGuard& link) {
+ModelGroups::ModelGroups(ManagerState& state) {
+  const ManagerConfig& config = state.config;
   std::vector<GroupConfig> groups = config.groups;
   if (groups.empty()) groups.emplace_back();
   unit_tokens_ = hash_unit(groups);
@@ -17,8 +19,8 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, Share
   shared_writes_.budget.limit(config.shared.daily_write_bytes);
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    owned_pools_.push_back(
-        std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals, shared_writes_, link));
+    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, state.stats, state.shared, state.kv_events,
+                                                        state.write_budget, state.offload_totals, shared_writes_, state.link));
     pools_.push_back(owned_pools_.back().get());
   }
 }
@@ -38,6 +40,16 @@ std::span<const BlockKey> ModelGroups::keys_in(std::size_t group, std::span<cons
 
 BlockKey ModelGroups::key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const {
   return key_in_group(keys[std::size_t{block + 1} * rules_[group].units_per_block() - 1], id_of(group));
+}
+
+std::vector<Prefix> ModelGroups::find(std::size_t group, std::span<const BlockKey> keys, std::uint32_t first) const {
+  const GroupRule& rule = rules_[group];
+  const PrefixTree& tree = pool_of(group).residency().tree();
+  if (!rule.cached()) return {};
+  if (rule.chained()) return {tree.find(keys_in(group, keys, 0))};
+  std::vector<Prefix> found;
+  for (const BlockKey& key : keys_in(group, keys, first)) found.push_back(tree.find({&key, 1}));
+  return found;
 }
 
 }  // namespace terrace

@@ -8,13 +8,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace terrace {
 
 inline constexpr auto& no_such_pool = failure<Errc::invalid_argument, "there is no such pool">;
+
+struct ManagerState;
 
 /// A prefix of the tree of one pool.
 struct PoolPrefix {
@@ -28,10 +32,8 @@ struct PoolPrefix {
 /// Ownership: it owns the pools. Threads: the manager's.
 class ModelGroups {
  public:
-  /// `stats`, `shared`, `events`, `budget`, `offload_totals` and `link` belong to the manager, and outlive the pools.
-  /// Throws std::invalid_argument if hash_unit() or a TieredPool does.
-  ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events, WriteBudget& budget,
-              OffloadTotals& offload_totals, LinkGuard& link);
+  /// It is the last member of `state`. Throws std::invalid_argument if hash_unit() or a TieredPool does.
+  explicit ModelGroups(ManagerState& state);
 
   [[nodiscard]] std::size_t size() const { return rules_.size(); }
   /// The rules of the groups, by GroupId.
@@ -46,6 +48,13 @@ class ModelGroups {
   /// The pools, by PoolId.
   [[nodiscard]] std::span<TieredPool* const> pools() { return pools_; }
   [[nodiscard]] std::span<const TieredPool* const> pools() const { return pools_; }
+  /// The sum of count(pool) over all pools.
+  template <class Count>
+  [[nodiscard]] auto sum(Count count) const {
+    std::invoke_result_t<Count, const TieredPool&> all{};
+    for (const TieredPool* const pool : pools_) all += std::invoke(count, *pool);
+    return all;
+  }
   [[nodiscard]] bool has(PoolId pool) const { return pool.value() < pools_.size(); }
   /// The number of the pool, and the pool. They throw std::invalid_argument if there is no such pool.
   [[nodiscard]] std::size_t index_of(PoolId pool) const {
@@ -69,6 +78,9 @@ class ModelGroups {
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
   /// The key of one block of the group: the key of the block's last unit, marked with the group (key_in_group).
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;
+  /// The cached part of these keys in the group: one prefix if the group is chained, otherwise one for each block from `first`
+  /// on. A prefix has length 0 if nothing is cached. Nothing for a group that is not cached.
+  [[nodiscard]] std::vector<Prefix> find(std::size_t group, std::span<const BlockKey> keys, std::uint32_t first = 0) const;
 
  private:
   [[noreturn]] void refuse(PoolId pool) const;

@@ -15,20 +15,21 @@ constexpr auto& no_such_job = failure<Errc::not_found, "there is no job of this 
 
 }  // namespace
 
-OffloadJobs::OffloadJobs(ManagerState& state, SharedQuestions& questions)
-    : state_{state}, groups_{state.groups}, questions_{questions} {}
-
 void OffloadJobs::look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const {
   std::ranges::fill(hits, OffloadHit::miss);
   if (state_.status != CacheStatus::normal) return;
   const NamedCopies& copies = groups_.at(pool).named_copies();
-  const bool flat = copies.flat(order);
   copies.find(keys, order, found_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const Prefix prefix = flat ? found_[i] : found_.front();
-    const auto depth = flat ? 0U : static_cast<std::uint32_t>(i);
-    if (depth < prefix.length) hits[i] = copies.look_up({prefix.node, depth});
+    if (const auto block = block_of(i, copies.flat(order))) hits[i] = copies.look_up(*block);
   }
+}
+
+/// The block of key `i` of the last look-up; nothing if it is not cached.
+std::optional<BlockRef> OffloadJobs::block_of(std::size_t i, bool flat) const {
+  const Prefix prefix = flat ? found_[i] : found_.front();
+  const auto depth = flat ? 0U : static_cast<std::uint32_t>(i);
+  return depth < prefix.length ? std::optional{BlockRef{prefix.node, depth}} : std::nullopt;
 }
 
 OffloadFound OffloadJobs::find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits) {
@@ -138,13 +139,11 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   if (slots.size() > keys.size()) return failure<Errc::invalid_argument, "there are more `slots` than keys">;
   if (pins_.contains(job)) return failure<Errc::duplicate_request, "there is a pin of this id: end it with unpin() first">;
   const NamedCopies& copies = groups_.at(pool).named_copies();
-  const bool flat = copies.flat(order);
   copies.find(keys, order, found_);
   const std::size_t first = keys.size() - slots.size();
   for (std::size_t i = first; i < keys.size(); ++i) {
-    const Prefix prefix = flat ? found_[i] : found_.front();
-    const auto depth = flat ? 0U : static_cast<std::uint32_t>(i);
-    slots[i - first] = depth < prefix.length ? copies.host_slot({prefix.node, depth}) : no_host_slot;
+    const auto block = block_of(i, copies.flat(order));
+    slots[i - first] = block ? copies.host_slot(*block) : no_host_slot;
   }
   std::erase_if(found_, [](const Prefix& prefix) { return prefix.length == 0; });
   std::uint32_t blocks = 0;
@@ -236,22 +235,6 @@ void OffloadJobs::take_events(std::vector<OffloadEvent>& events) {
     TERRACE_CHECK(jobs_.erase(event.job) == 1);
     end_pin(event.job);
   }
-}
-
-bool OffloadJobs::has_events() const {
-  return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->named_copies().has_events(); });
-}
-
-std::uint32_t OffloadJobs::unconfirmed() const {
-  std::uint32_t blocks = 0;
-  for (const TieredPool* const pool : std::as_const(groups_).pools()) blocks += pool->named_copies().unconfirmed();
-  return blocks;
-}
-
-std::uint32_t OffloadJobs::blocks_in_flight() const {
-  std::uint32_t blocks = 0;
-  for (const TieredPool* const pool : std::as_const(groups_).pools()) blocks += pool->named_copies().blocks_in_flight();
-  return blocks;
 }
 
 }  // namespace terrace

@@ -7,8 +7,10 @@
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,7 +22,7 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, SharedQuestions& questions);
+  OffloadJobs(ManagerState& state, SharedQuestions& questions) : state_{state}, groups_{state.groups}, questions_{questions} {}
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 
@@ -50,12 +52,18 @@ class OffloadJobs {
 
   /// The events since the last call, in order for each job. Ends the pins of jobs that have ended.
   void take_events(std::vector<OffloadEvent>& events);
-  [[nodiscard]] bool has_events() const;
+  [[nodiscard]] bool has_events() const {
+    return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->named_copies().has_events(); });
+  }
   [[nodiscard]] bool alive(OffloadJobId job) const { return jobs_.contains(job); }
   [[nodiscard]] bool idle() const { return jobs_.empty(); }
   [[nodiscard]] bool has_pins() const { return !pins_.empty() || !reservations_.empty(); }
-  [[nodiscard]] std::uint32_t unconfirmed() const;
-  [[nodiscard]] std::uint32_t blocks_in_flight() const;
+  [[nodiscard]] std::uint32_t unconfirmed() const {
+    return groups_.sum([](const TieredPool& pool) { return pool.named_copies().unconfirmed(); });
+  }
+  [[nodiscard]] std::uint32_t blocks_in_flight() const {
+    return groups_.sum([](const TieredPool& pool) { return pool.named_copies().blocks_in_flight(); });
+  }
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
   /// Counts a look-up of the engine.
   void note_asked(std::size_t keys, std::size_t found) {
@@ -82,6 +90,7 @@ class OffloadJobs {
   [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
   [[nodiscard]] Result<void> check_keys(const OffloadOrder& order) const;
+  [[nodiscard]] std::optional<BlockRef> block_of(std::size_t i, bool flat) const;
   [[nodiscard]] std::uint64_t new_stamps(std::size_t keys);
   void end_pin(OffloadJobId job);
 

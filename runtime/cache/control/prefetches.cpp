@@ -8,9 +8,6 @@
 
 namespace terrace {
 
-Prefetches::Prefetches(ManagerState& state, HitPlanner& planner, SharedQuestions& questions)
-    : state_{state}, groups_{state.groups}, planner_{planner}, questions_{questions} {}
-
 Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
   const auto refuse = [&](Errc why) -> Result<PrefetchId> {
     ++state_.prefetches.refused;
@@ -59,11 +56,6 @@ void Prefetches::on_answer(SharedQuestions::Answer& answer) {
   it.answered = true;
   it.answer.set(answer.end, std::move(answer.there));
   load(place);
-}
-
-/// Looks up the leading units that the tiers and the shared store have, at most `units`.
-void Prefetches::look_up(const Prefetch& it, std::size_t units) {
-  planner_.look_up(std::span{it.keys}.first(units), it.farthest, it.answer, hit_);
 }
 
 /// Returns true if the device or the host tier has this block of the last look-up, or if a load is bringing it to the device.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/vector_pool.hpp"
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/manager_state.hpp"
 #include "runtime/cache/control/shared_questions.hpp"
@@ -42,7 +43,8 @@ class Prefetches {
     SharedAnswer answer{};  ///< its answer
   };
 
-  Prefetches(ManagerState& state, HitPlanner& planner, SharedQuestions& questions);
+  Prefetches(ManagerState& state, HitPlanner& planner, SharedQuestions& questions)
+      : state_{state}, groups_{state.groups}, planner_{planner}, questions_{questions} {}
   Prefetches(const Prefetches&) = delete;
   Prefetches& operator=(const Prefetches&) = delete;
 
@@ -66,11 +68,8 @@ class Prefetches {
   [[nodiscard]] bool join(std::uint32_t request, std::span<const BlockKey> keys, std::uint32_t place, Source farthest);
   void leave(std::uint32_t request);
   [[nodiscard]] bool waits(std::uint32_t request) const;
-  /// The requests that can continue, in order. Swaps the vectors, so that their memory is reused.
-  void take_resumed(std::vector<Resumed>& resumed) {
-    resumed.clear();
-    resumed.swap(resumed_);
-  }
+  /// The requests that can continue, in order.
+  void take_resumed(std::vector<Resumed>& resumed) { take_all(resumed_, resumed); }
 
   void check_invariants() const;
 
@@ -92,7 +91,10 @@ class Prefetches {
   };
   using Place = std::map<PrefetchId, Prefetch>::iterator;
 
-  void look_up(const Prefetch& it, std::size_t units);
+  /// Looks up the leading units that the tiers and the shared store have, at most `units`.
+  void look_up(const Prefetch& it, std::size_t units) {
+    planner_.look_up(std::span{it.keys}.first(units), it.farthest, it.answer, hit_);
+  }
   [[nodiscard]] std::uint32_t first_to_bring(std::size_t group) const;
   [[nodiscard]] bool is_near(std::size_t group, std::uint32_t block) const;
   [[nodiscard]] std::uint32_t over_bound(std::vector<std::uint32_t>& brings) const;

@@ -38,16 +38,11 @@ Result<void> Requests::release(RequestId id, Fence last_use) {
   if (found == by_id_.end()) return Errc::unknown_request;
   const Index index = found->second;
   by_id_.erase(found);
-  note_end(requests_[index]);
+  if (pends(requests_[index])) ++state_.stats.aborted;
   // The caller must not get events of a request that has ended.
   if (requests_[index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
   end(index, last_use);
   return {};
-}
-
-void Requests::note_end(const Request& r) {
-  const bool pending = r.state == State::waiting_for_slots || r.state == State::loading || r.state == State::looking;
-  if (pending) ++state_.stats.aborted;
 }
 
 void Requests::end(Index index, Fence last_use) {
@@ -75,7 +70,7 @@ Result<void> Requests::quarantine(RequestId id, Fence until) {
     groups_.at(pool).quarantine(slot);
     ++state_.stats.quarantined_unfenced;
   }
-  note_end(r);
+  if (pends(r)) ++state_.stats.aborted;
   r.quarantined_until = until;
   quarantined_.push_back(*index);
   ++state_.stats.released_unfenced;
@@ -114,8 +109,7 @@ void Requests::on_time() {
 
 void Requests::fail_pending(ErrorCode error) {
   for (Index index = 0; index < requests_.size(); ++index) {
-    const State state = requests_[index].state;
-    if (state == State::looking || state == State::waiting_for_slots || state == State::loading) fail(index, error);
+    if (pends(requests_[index])) fail(index, error);
   }
 }
 
@@ -186,7 +180,7 @@ void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
     ++r.failures;
     // The request does not use a failed source again: not the shared store after any failure, and not storage after a late read.
     if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
-    else if (event.late == Loads::Late::yes) r.farthest = std::min(r.farthest, Source::host);
+    else if (event.late) r.farthest = std::min(r.farthest, Source::host);
     if (r.layers > 0) {
       release_hits(index);
     } else {
@@ -283,15 +277,8 @@ void Requests::expect_layers(RequestId id, std::uint32_t layers) {
 RequestState Requests::state(RequestId id) const {
   const Result<Index> index = find(id);
   if (!index) return RequestState::unknown;
-  switch (requests_[*index].state) {
-    case State::unused: return RequestState::unknown;
-    case State::looking:
-    case State::waiting_for_slots:
-    case State::loading: return RequestState::waiting;
-    case State::ready: return RequestState::ready;
-    case State::failed: return RequestState::failed;
-  }
-  return RequestState::unknown;
+  if (pends(requests_[*index])) return RequestState::waiting;
+  return requests_[*index].state == State::ready ? RequestState::ready : RequestState::failed;
 }
 
 ErrorCode Requests::error(RequestId id) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/cache/control/group_part.hpp"
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/prefetches.hpp"
@@ -114,11 +115,8 @@ class Requests {
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
   /// Returns true if there are events of pending requests: ends of waits, or more layers.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
-  /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
-  void take_events(std::vector<RequestEvent>& events) {
-    events.clear();
-    events.swap(events_);
-  }
+  /// The events since the last call, in order.
+  void take_events(std::vector<RequestEvent>& events) { take_all(events_, events); }
   /// Takes only the event that reports the end of this request's wait. Returns nothing if there is no such event.
   [[nodiscard]] std::optional<RequestEvent> take_end(RequestId id);
 
@@ -206,7 +204,9 @@ class Requests {
   void end(Index index, Fence last_use);
   void forget(Index index);
   /// The lease of the request ends.
-  void note_end(const Request& request);
+  [[nodiscard]] static bool pends(const Request& r) {
+    return r.state == State::waiting_for_slots || r.state == State::loading || r.state == State::looking;
+  }
   [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
 
   [[nodiscard]] Result<Index> accept(const AcquireRequest& wanted);
@@ -220,7 +220,11 @@ class Requests {
   void take_hits(Request& request, std::span<const BlockKey> keys);
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
-  [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
+  /// Returns a hit of a pending request, by its index in the group's block table.
+  [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
+    return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block}
+                                            : part.unchained[block - part.first].prefix.last();
+  }
   void read_hits(const GroupPart& part, std::size_t group, Tier tier, std::vector<Copy>& row) const;
   [[nodiscard]] Loads::Deadlines load_deadlines(const Request& request) const {
     return {request.deadline, planner_.reads_wanted_by(request.found), state_.now};

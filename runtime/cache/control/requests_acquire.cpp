@@ -153,7 +153,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
   const bool is_first = r.stamp == 0;
   if (is_first) {
     r.stamp = ++state_.last_stamp;
-    for (const auto& pool : groups_.pools()) pool->set_sample_time(r.stamp);
+    for (const auto& pool : groups_.pools()) pool->sample().set_now(r.stamp);
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupHit& hit = hit_.groups[g];
@@ -167,12 +167,12 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
     r.joined = std::max(r.joined, hit.found.filling * groups_.rules()[g].units_per_block());
     if (groups_.rules()[g].chained()) {
       part.prefix = hit.found.prefix;
-      if (is_first) pool.sample_uses(groups_.keys_in(g, keys, 0).first(part.prefix.length));
+      if (is_first) pool.sample().used(groups_.keys_in(g, keys, 0).first(part.prefix.length));
       pool.hit(hit.found, r.stamp);
     }
     for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
       part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
-      if (is_first) pool.sample_uses(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
+      if (is_first) pool.sample().used(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
       pool.hit(hit.unchained[i], r.stamp);
     }
   }
@@ -283,11 +283,6 @@ void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served,
   std::vector<SlotId>& own = r.own[pool.value()];
   own.insert(own.end(), slots.begin(), slots.end());
   if (served.last && --r.pools_waited_for == 0) start_loads(served.waiter);
-}
-
-/// Returns a hit of a pending request, by its index in the group's block table.
-BlockRef Requests::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
-  return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
 }
 
 /// Reads the tier's copies of the part's hits into `row`.

@@ -108,8 +108,8 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
       if (!groups_.is_null(g, table.back())) pool.free_slots({&table.back(), 1});
     }
   }
-  if (enough) r.blocks_now = now;
   if (!enough) return Errc::no_room;
+  r.blocks_now = now;
   return {};
 }
 

@@ -26,53 +26,32 @@ WriteBackOutcome outcome_of(ErrorCode error) {
   return WriteBackOutcome::failed;
 }
 
+/// The name of the value, out of those of all values of its type, in order.
+template <std::size_t count, class Enum>
+std::string_view name_in(const std::array<std::string_view, count>& names, Enum value) {
+  const auto at = static_cast<std::size_t>(value);
+  return at < count ? names[at] : "?";
+}
+
 }  // namespace
 
 std::string_view to_string(WriteBackOrder::Target target) {
-  switch (target) {
-    case WriteBackOrder::Target::storage: return "storage";
-    case WriteBackOrder::Target::shared: return "shared";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"storage", "shared"}), target);
 }
 
 std::string_view to_string(WriteBackOrder::Scope scope) {
-  switch (scope) {
-    case WriteBackOrder::Scope::request: return "request";
-    case WriteBackOrder::Scope::prefix: return "prefix";
-    case WriteBackOrder::Scope::tenant: return "tenant";
-    case WriteBackOrder::Scope::idle: return "idle";
-    case WriteBackOrder::Scope::all: return "all";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"request", "prefix", "tenant", "idle", "all"}), scope);
 }
 
 std::string_view to_string(WriteBackOutcome outcome) {
-  switch (outcome) {
-    case WriteBackOutcome::stored: return "stored";
-    case WriteBackOutcome::already_there: return "already there";
-    case WriteBackOutcome::dropped_full: return "dropped: full";
-    case WriteBackOutcome::dropped_gone: return "dropped: gone";
-    case WriteBackOutcome::over_budget: return "over budget";
-    case WriteBackOutcome::failed: return "failed";
-    case WriteBackOutcome::cancelled: return "cancelled";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>(
+                     {"stored", "already there", "dropped: full", "dropped: gone", "over budget", "failed", "cancelled"}),
+                 outcome);
 }
 
 std::string_view to_string(WriteBackState state) {
-  switch (state) {
-    case WriteBackState::running: return "running";
-    case WriteBackState::paused: return "paused";
-    case WriteBackState::done: return "done";
-    case WriteBackState::cancelled: return "cancelled";
-    case WriteBackState::deadline_exceeded: return "deadline exceeded";
-  }
-  return "?";
+  return name_in(std::to_array<std::string_view>({"running", "paused", "done", "cancelled", "deadline exceeded"}), state);
 }
-
-WriteBackJobs::WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead)
-    : pools_{pools}, blocks_ahead_{blocks_ahead} {}
 
 Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   const auto free = std::ranges::find(by_bit_.begin() + 1, by_bit_.end(), nullptr);
@@ -220,7 +199,7 @@ bool WriteBackJobs::pump() {
     if (job == nullptr) continue;
     if (job->progress.state == WriteBackState::running) {
       begun |= order_next(*job);
-      if (job->scan && !job->scan->done && !job->cut) begun |= scan_some(*job);
+      if (job->scans()) begun |= scan_some(*job);
     }
     end_if_done(*job);
   }
@@ -230,14 +209,8 @@ bool WriteBackJobs::pump() {
 bool WriteBackJobs::wants_pump() const {
   if (running_ == 0) return false;  // the usual case; every poll asks
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
-    return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
-           has_room(*job);
+    return job != nullptr && job->progress.state == WriteBackState::running && job->scans() && has_room(*job);
   });
-}
-
-/// Returns true if the job over the tree may start more writes.
-bool WriteBackJobs::has_room(const Job& job) const {
-  return job.order.target == Target::shared ? arrived(job) : under_way(job) < blocks_ahead_;
 }
 
 bool WriteBackJobs::has_wish(const Job& job) const {
@@ -301,8 +274,7 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
 /// Records the results of writes that have ended. Every job in their `wants` still runs, because end() calls this function first.
 void WriteBackJobs::collect_ended() {
   for (const auto& pool : pools_) {
-    ended_shared_.clear();
-    pool->take_ended_shared(ended_shared_);
+    if (SharedWriter* const writer = pool->shared_writer()) writer->take_ended(ended_shared_);
     for (const auto& [id, key, outcome, error] : ended_shared_) {
       Job& job = jobs_.at(id);
       TERRACE_CHECK(job.awaited > 0);
@@ -355,7 +327,7 @@ void WriteBackJobs::close_job(Job& job) {
 }
 
 void WriteBackJobs::end_if_done(Job& job) {
-  if (job.progress.ended() || (job.scan && !job.scan->done && !job.cut)) return;
+  if (job.progress.ended() || job.scans()) return;
   const bool all_there = arrived(job);
   if (!all_there && job.rounds.empty()) return;
   if (!flushed(job) || !all_there) return;
@@ -388,23 +360,12 @@ Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
   return &found->second;
 }
 
-void WriteBackJobs::set_paused(Job& job, bool paused) {
-  job.progress.state = paused ? WriteBackState::paused : WriteBackState::running;
-  if (job.order.target != Target::shared) return;
-  for (TieredPool* const pool : pools_) pool->shared_writer()->pause(job.progress.id, paused);
-}
-
-Result<void> WriteBackJobs::pause(WriteBackId id) {
+Result<void> WriteBackJobs::set_paused(WriteBackId id, bool paused) {
   const Result<Job*> job = find_running(id);
   if (!job) return job.error();
-  set_paused(**job, true);
-  return {};
-}
-
-Result<void> WriteBackJobs::resume(WriteBackId id) {
-  const Result<Job*> job = find_running(id);
-  if (!job) return job.error();
-  set_paused(**job, false);
+  (*job)->progress.state = paused ? WriteBackState::paused : WriteBackState::running;
+  if ((*job)->order.target != Target::shared) return {};
+  for (TieredPool* const pool : pools_) pool->shared_writer()->pause(id, paused);
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -38,7 +39,7 @@ class WriteBackJobs {
   /// The most ended jobs that are kept. Older ones are forgotten.
   static constexpr std::size_t ended_max = 64;
 
-  WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead);
+  WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead) : pools_{pools}, blocks_ahead_{blocks_ahead} {}
 
   /// Starts a job over the blocks of these prefixes. `gone`: keys that were asked for, but are not cached; each gets the result
   /// dropped_gone. Fails: refused (running_max jobs run).
@@ -48,11 +49,10 @@ class WriteBackJobs {
   /// of the order is a tenant, it takes only blocks of this tenant. Fails: refused (running_max jobs run).
   [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
 
-  /// The job starts no more writes until resume(). Writes that are under way continue, and its deadline does not change. Fails:
-  /// not_found (there is no such job, or it has ended).
-  [[nodiscard]] Result<void> pause(WriteBackId id);
-  [[nodiscard]] Result<void> resume(WriteBackId id);
-  /// Ends the job at once. Blocks that the store is writing may still be stored. Fails: not_found, as pause().
+  /// A paused job starts no more writes. Writes that are under way continue, and its deadline does not change. Fails: not_found
+  /// (there is no such job, or it has ended).
+  [[nodiscard]] Result<void> set_paused(WriteBackId id, bool paused);
+  /// Ends the job at once. Blocks that the store is writing may still be stored. Fails: not_found, as set_paused().
   [[nodiscard]] Result<void> cancel(WriteBackId id);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
@@ -84,10 +84,6 @@ class WriteBackJobs {
     std::vector<std::uint64_t> splits;  ///< by PoolId: PrefixTree::splits() when the pass began
     bool done = false;
   };
-  struct KeyHash {
-    using is_avalanching = void;
-    std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
-  };
   /// A prefix that waits. It is kept by its keys, because the tree may change before its turn.
   struct Later {
     std::size_t pool = 0;
@@ -111,17 +107,22 @@ class WriteBackJobs {
     std::vector<WriteBackResult> results;
     /// Only for a scan: the blocks that have their result. A scan can meet such a block again: in a later pass, or after it has
     /// stored the block as an ancestor of another one.
-    boost::unordered_flat_set<BlockKey, KeyHash> told;
+    boost::unordered_flat_set<BlockKey, std::hash<BlockKey>> told;
+
+    /// It has more of the tree to look at.
+    [[nodiscard]] bool scans() const { return scan && !scan->done && !cut; }
   };
 
   [[nodiscard]] Result<Job*> add(const WriteBackOrder& order);
   [[nodiscard]] Result<Job*> find_running(WriteBackId id);
-  void set_paused(Job& job, bool paused);
   bool take(Job& job, TieredPool& pool, BlockRef block);
   void order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from);
   bool order_next(Job& job);
   bool order_run(Job& job, TieredPool& pool, Run run);
-  [[nodiscard]] bool has_room(const Job& job) const;
+  /// Returns true if the job over the tree may start more writes.
+  [[nodiscard]] bool has_room(const Job& job) const {
+    return job.order.target == WriteBackOrder::Target::shared ? arrived(job) : under_way(job) < blocks_ahead_;
+  }
   /// Returns true if blocks of a job to the shared store, or ancestors of its blocks, are under way.
   [[nodiscard]] bool has_wish(const Job& job) const;
   [[nodiscard]] bool arrived(const Job& job) const { return under_way(job) == 0 && !has_wish(job); }

@@ -6,15 +6,8 @@ namespace terrace {
 
 void Quotas::set(TenantId tenant, TenantQuota quota) {
   const auto found = std::ranges::find(entries_, tenant, &Entry::tenant);
-  if (found != entries_.end()) {
-    found->quota = quota;
-    return;
-  }
-  entries_.push_back({tenant, quota});
-}
-
-bool Quotas::remove(TenantId tenant) {
-  return std::erase_if(entries_, [&](const Entry& entry) { return entry.tenant == tenant; }) > 0;
+  if (found != entries_.end()) found->quota = quota;
+  else entries_.push_back({tenant, quota});
 }
 
 std::optional<TenantQuota> Quotas::quota(TenantId tenant) const {

@@ -30,7 +30,9 @@ class Quotas {
   /// (PrefixTree::follow_tenant).
   void set(TenantId tenant, TenantQuota quota);
   /// Returns false if the tenant has no quota.
-  bool remove(TenantId tenant);
+  bool remove(TenantId tenant) {
+    return std::erase_if(entries_, [&](const Entry& entry) { return entry.tenant == tenant; }) > 0;
+  }
   [[nodiscard]] std::optional<TenantQuota> quota(TenantId tenant) const;
   [[nodiscard]] bool any() const { return !entries_.empty(); }
 

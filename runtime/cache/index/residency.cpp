@@ -167,7 +167,7 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
   device_.raise_fences(slots, written);
   device_.change_all(slots, SlotState::held, SlotState::ready);
   tree_.fill(prefix, Tier::device, slots);
-  if (device_.retiring(SlotState::ready) > 0) {
+  if (device_.closed_ready() > 0) {
     const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(slots.size());
     for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({prefix.node, first + i}, Tier::device, slots[i]);
   }
@@ -206,6 +206,12 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).put(slot);
 }
 
+bool Residency::drop_second(BlockRef block) {
+  if (inclusion_ != InclusionPolicy::exclusive || copy(block, Tier::host).state() != CopyState::ready) return false;
+  drop(block, Tier::host);
+  return true;
+}
+
 void Residency::hold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
@@ -234,10 +240,6 @@ void Residency::hold_evicting(Run run, Tier tier) {
   }
   tree_.change(run, tier, CopyState::evicting);
   forget_duplicates(run);
-}
-
-void Residency::unhold_before_drop(BlockRef block, Tier tier) {
-  TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
 }
 
 bool Residency::unhold(BlockRef block, Tier tier) {
@@ -270,16 +272,13 @@ void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
 /// block to the last, copies that went from the last to the first.
 void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
   if (tree_.hidden({run.node, run.begin})) return;  // the event `cleared` has reported these blocks
-  if (sample_.on() && tier != Tier::storage) {
+  const auto tell = [&](auto& follower) {
     for (const BlockKey& key : tree_.keys(run)) {
-      if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+      if (follower.follows(key)) kind == KvEvent::Kind::stored ? follower.came(key, tier) : follower.went(key, tier);
     }
-  }
-  if (misses_ != nullptr) {
-    for (const BlockKey& key : tree_.keys(run)) {
-      if (misses_->follows(key)) kind == KvEvent::Kind::stored ? misses_->came(key, tier) : misses_->went(key, tier);
-    }
-  }
+  };
+  if (sample_.on() && tier != Tier::storage) tell(sample_);
+  if (misses_ != nullptr) tell(*misses_);
   if (!events_.on()) return;
   for (std::uint32_t i = 0; i < run.size(); ++i) {
     add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);
@@ -297,13 +296,6 @@ void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   event.parent = tree_.parent_key(block);
   if (event.parent) event.parent = key_in_group(*event.parent, event.group);
   events_.add(event);
-}
-
-void Residency::used(std::span<const BlockKey> keys) {
-  if (!sample_.on()) return;
-  for (const BlockKey& key : keys) {
-    if (sample_.follows(key)) sample_.used(key);
-  }
 }
 
 /// Sets the state of a usable copy in the tree, according to the readers of its slot.
@@ -370,16 +362,6 @@ void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing)
   tree_.unpin(to_gap);
 }
 
-void Residency::remember_freed() {
-  device_.remember_freed();
-  arena_.remember_freed();
-}
-
-void Residency::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) {
-  device_.take_freed(device);
-  arena_.take_freed(arena);
-}
-
 void Residency::resize_device(std::uint32_t blocks) {
   device_.resize(blocks);
   list_retiring(Tier::device);
@@ -387,7 +369,7 @@ void Residency::resize_device(std::uint32_t blocks) {
 
 void Residency::list_retiring(Tier tier) {
   retiring_[index(tier)].clear();
-  if (retiring_ready(tier) == 0) return;
+  if (slots_of(tier).closed_ready() == 0) return;
   tree_.for_each([&](BlockRef block) {
     const Copy now = copy(block, tier);
     if (now.usable()) note_retiring(block, tier, now.slot());
@@ -395,8 +377,7 @@ void Residency::list_retiring(Tier tier) {
 }
 
 void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
-  const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
-  if (!goes) return;
+  if (!slots_of(tier).closed(slot)) return;
   // `block.node` may be a descendant of the node that holds the block. The entry is kept for later, so it must name the node
   // itself.
   retiring_[index(tier)].push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});

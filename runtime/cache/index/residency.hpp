@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/cache/index/duplicates.hpp"
 #include "runtime/cache/index/quotas.hpp"
@@ -125,6 +126,9 @@ class Residency {
   void drop(BlockRef block, Tier tier);
   /// The same for a run of victims (PrefixTree::victims).
   void drop(Run victims, Tier tier);
+  /// Under InclusionPolicy exclusive, a block on the device must not have a host copy, too: drops it if it is ready. Returns true
+  /// if it did.
+  bool drop_second(BlockRef block);
   /// A transfer begins to read the copy: ready → busy. A copy can have several readers.
   void hold(BlockRef block, Tier tier);
   /// The same for copies of neighbouring blocks of one node, none of which is evicting.
@@ -132,7 +136,9 @@ class Residency {
   /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
   /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
-  void unhold_before_drop(BlockRef block, Tier tier);
+  void unhold_before_drop(BlockRef block, Tier tier) {
+    TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
+  }
   /// The same as hold() and set_evicting(), at once. DeferredEviction::reader_gone ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
   void hold_evicting(Run run, Tier tier);
@@ -164,9 +170,15 @@ class Residency {
   /// Compute that was launched up to `fence` may touch these device slots. Transfers to or from them wait for it.
   void raise_fences(std::span<const SlotId> slots, Fence fence) { device_.raise_fences(slots, fence); }
   /// For the poison mode: remembers from now on which slots became free.
-  void remember_freed();
+  void remember_freed() {
+    device_.remember_freed();
+    arena_.remember_freed();
+  }
   /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
-  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena);
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) {
+    device_.take_freed(device);
+    arena_.take_freed(arena);
+  }
 
   // ---- sizes
 
@@ -251,14 +263,11 @@ class Residency {
   // ---- sample of how long copies stay
 
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
-  /// The same as ResidencySample::set_now.
-  void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
+  [[nodiscard]] ResidencySample& sample() { return sample_; }
   /// The same as ResidencySample::follow, for the number of blocks that device and host can hold now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
   /// Reports evictions and other changes of copies to `misses` from now on.
   void tell(MissReasons& misses) { misses_ = &misses; }
-  /// A request hit these blocks. Only the sample needs to know.
-  void used(std::span<const BlockKey> keys);
 
   /// Bytes of memory of tree, slot allocators, policies and sample.
   [[nodiscard]] std::size_t bytes_held() const;
@@ -283,10 +292,6 @@ class Residency {
   void become_ready(BlockRef block, Tier tier, SlotId slot);
   void note_retiring(BlockRef block, Tier tier, SlotId slot);
   void list_retiring(Tier tier);
-  /// Number of slots in state ready that have to retire.
-  [[nodiscard]] std::uint64_t retiring_ready(Tier tier) const {
-    return tier == Tier::device ? device_.retiring(SlotState::ready) : arena_.closed_ready();
-  }
   void follow_host_slots();
   /// Number of slots of the arena that its two roles need. At least as many as are taken: if more slots are in use, one of them
   /// is free.

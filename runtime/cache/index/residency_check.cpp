@@ -17,7 +17,7 @@ void Residency::check_invariants() const {
       ++there;
       TERRACE_CHECK(copy(entry.block, tier).usable() && copy(entry.block, tier).slot() == entry.slot);
     }
-    TERRACE_CHECK(there == retiring_ready(tier));
+    TERRACE_CHECK(there == slots_of(tier).closed_ready());
   }
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
   // There is a free slot for each slot that the budget of staging still allows.

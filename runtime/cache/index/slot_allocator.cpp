@@ -17,26 +17,15 @@ SlotAllocator::SlotAllocator(std::uint32_t slots) : free_{slots}, capacity_{slot
   counts_[static_cast<std::size_t>(SlotState::free)] = slots;
 }
 
-std::optional<SlotId> SlotAllocator::take(SlotState state) {
-  const std::optional<SlotId> slot = free_.take();
-  if (slot) occupy(*slot, state);
-  return slot;
-}
-
-std::optional<SlotId> SlotAllocator::take_last(SlotState state) {
-  const std::optional<SlotId> slot = free_.take_last();
-  if (slot) occupy(*slot, state);
-  return slot;
-}
-
 void SlotAllocator::make_null(SlotId slot) {
   free_.take_exactly(slot);
   occupy(slot, SlotState::null);
 }
 
-void SlotAllocator::occupy(SlotId slot, SlotState state) {
+std::optional<SlotId> SlotAllocator::occupy(std::optional<SlotId> slot, SlotState state) {
   TERRACE_CHECK(state != SlotState::free);
-  move(slot, state);
+  if (slot) move(*slot, state);
+  return slot;
 }
 
 /// Changes the state and all counts, but not free_.
@@ -45,10 +34,6 @@ void SlotAllocator::move(SlotId slot, SlotState to) {
   const SlotState now = s.state();
   --counts_[static_cast<std::size_t>(now)];
   ++counts_[static_cast<std::size_t>(to)];
-  if (retires(slot)) {
-    if (now != SlotState::retired) --retiring_[static_cast<std::size_t>(now)];
-    if (to != SlotState::retired) ++retiring_[static_cast<std::size_t>(to)];
-  }
   if (s.closed != 0) {
     if (now == SlotState::ready) --closed_ready_;
     if (to == SlotState::ready) ++closed_ready_;
@@ -58,36 +43,31 @@ void SlotAllocator::move(SlotId slot, SlotState to) {
 }
 
 void SlotAllocator::resize(std::uint32_t capacity) {
+  retires_at_once_ = true;
   const std::uint32_t before = std::exchange(capacity_, capacity);
-  if (capacity > slots_.size()) {
-    counts_[static_cast<std::size_t>(SlotState::free)] += capacity - slots_.size();
-    slots_.resize(capacity);
-    free_.grow(capacity);
-  }
-  for (std::uint32_t i = std::min(before, capacity); i < slots_.size(); ++i) {
-    const SlotId slot{i};
-    if (retires(slot) && state(slot) == SlotState::free) {
-      free_.take_exactly(slot);
-      move(slot, SlotState::retired);
-    } else if (!retires(slot) && state(slot) == SlotState::retired) {
-      move(slot, SlotState::free);
-      free_.put(slot);
-    }
-  }
-  retiring_ = {};  // counted again below, because the boundary has moved
-  retiring_evicting_ = 0;
-  for (std::uint32_t i = capacity; i < slots_.size(); ++i) {
-    if (slots_[i].state() == SlotState::retired) continue;
-    ++retiring_[static_cast<std::size_t>(slots_[i].state())];
-    retiring_evicting_ += slots_[i].evicting;
-  }
+  const std::uint32_t known = std::min(capacity, static_cast<std::uint32_t>(slots_.size()));
+  if (capacity < before) close({SlotId{capacity}, before - capacity});
+  else open({SlotId{before}, known - before});
+  if (capacity > known) grow(capacity);
+}
+
+/// Adds free slots at the end.
+void SlotAllocator::grow(std::uint32_t slots) {
+  counts_[static_cast<std::size_t>(SlotState::free)] += slots - slots_.size();
+  slots_.resize(slots);
+  free_.grow(slots);
+}
+
+/// A closed slot, which is not in free_, has become free.
+void SlotAllocator::note_closed_free(SlotId slot) {
+  if (retires_at_once_) move(slot, SlotState::retired);
+  else closed_free_.push_back(slot);
 }
 
 void SlotAllocator::retire_free() {
   if (take_closed(SlotState::retired)) return;
-  const std::optional<SlotId> slot = free_.take_last();
+  const std::optional<SlotId> slot = take_last(SlotState::retired);
   TERRACE_CHECK(slot.has_value());
-  occupy(*slot, SlotState::retired);
   retired_free_.push_back(*slot);
 }
 
@@ -103,20 +83,15 @@ std::optional<SlotId> SlotAllocator::take_closed(SlotState state) {
   if (closed_free_.empty()) return std::nullopt;
   const SlotId slot = closed_free_.back();
   closed_free_.pop_back();
-  occupy(slot, state);
-  return slot;
+  return occupy(slot, state);
 }
-
-bool SlotAllocator::retire_closed_instead() { return !retired_free_.empty() && take_closed(SlotState::retired) && unretire(); }
 
 void SlotAllocator::extend(std::uint32_t slots) {
   const auto before = static_cast<std::uint32_t>(slots_.size());
   if (slots <= before) return;
   TERRACE_CHECK(capacity_ == before);  // a pool that resize() has made smaller cannot grow by chunks
   capacity_ = slots;
-  slots_.resize(slots);
-  free_.grow(slots);
-  counts_[static_cast<std::size_t>(SlotState::free)] += slots - before;
+  grow(slots);
   for (std::uint32_t i = before; i < slots; ++i) {
     free_.take_exactly(SlotId{i});
     move(SlotId{i}, SlotState::retired);
@@ -131,10 +106,11 @@ void SlotAllocator::close(SlotSpan slots) {
     if (s.closed != 0) continue;
     s.closed = 1;
     ++closed_total_;
+    closed_evicting_ += s.evicting;
     if (s.state() == SlotState::ready) ++closed_ready_;
     if (s.state() != SlotState::free) continue;
     free_.take_exactly(SlotId{i});
-    closed_free_.push_back(SlotId{i});
+    note_closed_free(SlotId{i});
   }
   std::erase_if(retired_free_, [this](SlotId slot) { return closed(slot); });
 }
@@ -145,14 +121,13 @@ void SlotAllocator::open(SlotSpan slots) {
     if (s.closed == 0) continue;
     s.closed = 0;
     --closed_total_;
+    closed_evicting_ -= s.evicting;
     if (s.state() == SlotState::ready) --closed_ready_;
     if (s.state() == SlotState::retired) move(SlotId{i}, SlotState::free);
     if (s.state() == SlotState::free) free_.put(SlotId{i});
   }
   std::erase_if(closed_free_, [this](SlotId slot) { return !closed(slot); });
 }
-
-void SlotAllocator::put(SlotId slot) { put_all({&slot, 1}); }
 
 void SlotAllocator::change(SlotId slot, SlotState to) {
   const Slot& s = slots_[slot.value()];
@@ -173,10 +148,10 @@ void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbo
 }
 
 /// Fast path: changes the state and the note of slots that are all in state `from`, and that nothing reads or evicts. If this is
-/// not so, or if any slots retire or are closed, it changes nothing and returns false. The caller then changes the slots one by
+/// not so, or if any slots are closed, it changes nothing and returns false. The caller then changes the slots one by
 /// one.
 bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note) {
-  if (capacity_ != slots_.size() || closed_total_ > 0) return false;
+  if (closed_total_ > 0) return false;
   SlotUse plain;
   plain.set_state(from);
   std::uint32_t others = 0;
@@ -202,11 +177,10 @@ void SlotAllocator::put_all(std::span<const SlotId> slots) {
     Slot& s = slots_[slot.value()];
     TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
     if (s.evicting != 0) set_evicting(slot, false);
-    move(slot, retires(slot) ? SlotState::retired : SlotState::free);
-    if (retires(slot)) continue;
-    if (closed(slot)) closed_free_.push_back(slot);
+    move(slot, SlotState::free);
+    if (closed(slot)) note_closed_free(slot);
     else free_.put(slot);
-    if (remember_freed_) freed_.push_back(slot);
+    if (remember_freed_ && state(slot) == SlotState::free) freed_.push_back(slot);
   }
 }
 
@@ -254,7 +228,7 @@ void SlotAllocator::set_evicting(SlotId slot, bool evicting) {
   if ((s.evicting != 0) == evicting) return;
   s.evicting = evicting ? 1 : 0;
   evicting ? ++evicting_total_ : --evicting_total_;
-  if (retires(slot)) evicting ? ++retiring_evicting_ : --retiring_evicting_;
+  if (closed(slot)) evicting ? ++closed_evicting_ : --closed_evicting_;
 }
 
 void SlotAllocator::raise_fence(SlotId slot, Fence fence) {
@@ -274,10 +248,9 @@ void SlotAllocator::check_invariants() const {
   std::array<std::uint64_t, slot_state_count> counts{};
   std::uint64_t readers = 0;
   std::uint64_t evicting = 0;
-  std::uint64_t retiring_evicting = 0;
   std::uint64_t closed_slots = 0;
   std::uint64_t closed_and_ready = 0;
-  std::array<std::uint64_t, slot_state_count> retiring{};
+  std::uint64_t closed_and_evicting = 0;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
     ++counts[static_cast<std::size_t>(s.state())];
@@ -285,11 +258,8 @@ void SlotAllocator::check_invariants() const {
     evicting += s.evicting;
     closed_slots += s.closed;
     closed_and_ready += s.closed != 0 && s.state() == SlotState::ready ? 1 : 0;
-    if (retires(SlotId{i}) && s.state() != SlotState::retired) {
-      TERRACE_CHECK(s.state() != SlotState::free);
-      ++retiring[static_cast<std::size_t>(s.state())];
-      retiring_evicting += s.evicting;
-    }
+    closed_and_evicting += s.closed & s.evicting;
+    if (retires_at_once_) TERRACE_CHECK((s.closed != 0) == (i >= capacity_) && (s.closed == 0 || s.state() != SlotState::free));
     TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state() == SlotState::free && s.closed == 0));
     if (s.evicting != 0) TERRACE_CHECK(s.state() == SlotState::ready);
     if (s.note > 0) TERRACE_CHECK(s.state() == SlotState::ready || s.state() == SlotState::filling);
@@ -297,12 +267,11 @@ void SlotAllocator::check_invariants() const {
   TERRACE_CHECK(counts == counts_);
   TERRACE_CHECK(readers == readers_total_);
   TERRACE_CHECK(evicting == evicting_total_);
-  TERRACE_CHECK(retiring == retiring_);
   TERRACE_CHECK(closed_slots == closed_total_);
   TERRACE_CHECK(closed_and_ready == closed_ready_);
   for (const SlotId slot : retired_free_) TERRACE_CHECK(state(slot) == SlotState::retired && !closed(slot));
   for (const SlotId slot : closed_free_) TERRACE_CHECK(state(slot) == SlotState::free && closed(slot));
-  TERRACE_CHECK(retiring_evicting == retiring_evicting_);
+  TERRACE_CHECK(closed_and_evicting == closed_evicting_);
 }
 
 }  // namespace terrace

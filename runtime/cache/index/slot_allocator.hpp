@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "base/free_slots.hpp"
 #include "base/large_memory.hpp"
+#include "base/vector_pool.hpp"
 #include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
 
@@ -50,9 +51,9 @@ struct Ledger {
 /// Hands out the slots of one tier, and keeps the state of each slot: what holds it, how many transfers read it, and which
 /// compute may touch it.
 ///
-/// Two things can take slots out of use. A pool of the device is made smaller at its end: slots from capacity() on *retire*. The
-/// host arena returns memory in chunks, anywhere in the pool: the slots of these chunks are *closed*. On the device a free slot
-/// retires at once, and a taken slot when it becomes free. In the arena a free slot retires when retire_free() is called.
+/// Slots that are to be taken out of use are *closed*, and then *retire*. A pool of the device is made smaller at its end
+/// (resize): a free closed slot retires at once, and a taken one when it becomes free. The host arena returns memory in chunks,
+/// anywhere in the pool (close): a free closed slot retires when retire_free() is called.
 ///
 /// Threads: one.
 class SlotAllocator {
@@ -63,8 +64,8 @@ class SlotAllocator {
 
   /// These take a free slot that is not closed, and return nothing if there is none. take(): the lowest slot. take_last(): the
   /// highest.
-  [[nodiscard]] std::optional<SlotId> take(SlotState state);
-  [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
+  [[nodiscard]] std::optional<SlotId> take(SlotState state) { return occupy(free_.take(), state); }
+  [[nodiscard]] std::optional<SlotId> take_last(SlotState state) { return occupy(free_.take_last(), state); }
   /// Appends up to `count` free slots to `out`. If possible, the first one follows `neighbour`, and the slots are adjacent.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
   /// The same as put(), change() and raise_fence(), for many slots.
@@ -74,24 +75,20 @@ class SlotAllocator {
   /// Takes the free slot out of use permanently: it is the null block, or does not belong to this pool.
   void make_null(SlotId slot);
   /// The taken slot becomes free, or retired. Nothing may read it.
-  void put(SlotId slot);
+  void put(SlotId slot) { put_all({&slot, 1}); }
   void change(SlotId slot, SlotState to);
 
   [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state(); }
   [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
-  /// Slots below this number are in use. Slots from this number on retire, or have retired.
+  /// Slots below this number are in use. After resize(), the slots from this number on are closed.
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   /// Number of slots that have not retired. Slots that still have to retire are included.
   [[nodiscard]] std::uint64_t in_use() const { return slots_.size() - count(SlotState::retired); }
 
-  /// The pool has slots [0, capacity) from now on. Higher slots retire: free ones at once, others when they become free. A
+  /// The pool has slots [0, capacity) from now on. Higher slots are closed, and from now on a free closed slot retires at once. A
   /// retired slot below `capacity` is free again, and a new slot is free. Takes time in proportion to the change (in proportion
   /// to the size, if the pool becomes larger than it ever was).
   void resize(std::uint32_t capacity);
-  [[nodiscard]] bool retires(SlotId slot) const { return slot.value() >= capacity_; }
-  /// Number of slots in this state that still have to retire, and number of those whose copy is evicting.
-  [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
-  [[nodiscard]] std::uint64_t retiring_and_evicting() const { return retiring_evicting_; }
   /// Retires a free slot: a closed one if there is one, else the highest one. There must be a free slot.
   void retire_free();
   /// Frees the open slot that retire_free() retired last. Returns false if there is none.
@@ -107,8 +104,11 @@ class SlotAllocator {
   [[nodiscard]] std::uint64_t closed_total() const { return closed_total_; }
   /// Number of closed slots in state ready. They hold copies that the cache has to evict.
   [[nodiscard]] std::uint64_t closed_ready() const { return closed_ready_; }
+  /// Number of evictions under way, in slots that are closed, and in the other ones. Only the latter make slots free.
+  [[nodiscard]] std::uint64_t closed_evicting() const { return closed_evicting_; }
+  [[nodiscard]] std::uint64_t evicting_open() const { return evicting_total_ - closed_evicting_; }
   /// Retires a free closed slot in place of a retired open one, which becomes free. Returns false if there is no such pair.
-  [[nodiscard]] bool retire_closed_instead();
+  [[nodiscard]] bool retire_closed_instead() { return !retired_free_.empty() && take_closed(SlotState::retired) && unretire(); }
   /// Returns true if retire_closed_instead() would return true.
   [[nodiscard]] bool retires_closed_instead() const { return !retired_free_.empty() && !closed_free_.empty(); }
   /// Takes a free closed slot, for a block that stays in it only for a short time.
@@ -116,7 +116,13 @@ class SlotAllocator {
 
   /// A transfer begins to read the slot, or has ended its read. The slot is ready. Both return the number of readers after the
   /// call.
-  std::uint32_t add_reader(SlotId slot);
+  std::uint32_t add_reader(SlotId slot) {
+    Slot& s = slots_[slot.value()];
+    TERRACE_CHECK(s.state() == SlotState::ready);
+    TERRACE_CHECK(s.note < Slot::note_max);
+    ++readers_total_;
+    return ++s.note;
+  }
   std::uint32_t remove_reader(SlotId slot);
   [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
@@ -139,11 +145,8 @@ class SlotAllocator {
 
   /// For the poison mode: remembers from now on which slots became free.
   void remember_freed() { remember_freed_ = true; }
-  /// The slots that became free since the last call. Swaps the vectors, so that their memory is used again.
-  void take_freed(std::vector<SlotId>& freed) {
-    freed.clear();
-    freed.swap(freed_);
-  }
+  /// The slots that became free since the last call.
+  void take_freed(std::vector<SlotId>& freed) { take_all(freed_, freed); }
 
   [[nodiscard]] Ledger ledger() const;
   /// Bytes of memory of the allocator itself.
@@ -176,32 +179,26 @@ class SlotAllocator {
   };
   static_assert(sizeof(Slot) == 12);
 
-  void occupy(SlotId slot, SlotState state);
+  std::optional<SlotId> occupy(std::optional<SlotId> slot, SlotState state);
   void move(SlotId slot, SlotState to);
+  void grow(std::uint32_t slots);
+  void note_closed_free(SlotId slot);
   [[nodiscard]] bool move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note = 0);
 
   FreeSlots free_;
   std::uint32_t capacity_;
   std::vector<Slot, LargeAllocator<Slot>> slots_;
   std::array<std::uint64_t, slot_state_count> counts_{};
-  std::array<std::uint64_t, slot_state_count> retiring_{};  ///< slots from capacity_ on that have not retired yet, by state
-  std::uint64_t retiring_evicting_ = 0;
+  bool retires_at_once_ = false;      ///< a closed slot retires when it becomes free
   std::vector<SlotId> retired_free_;  ///< open slots that retire_free() retired, in order
   std::uint64_t closed_total_ = 0;
   std::uint64_t closed_ready_ = 0;
+  std::uint64_t closed_evicting_ = 0;
   std::vector<SlotId> closed_free_;  ///< free closed slots; free_ has the open ones
   std::uint64_t readers_total_ = 0;
   std::uint64_t evicting_total_ = 0;
   bool remember_freed_ = false;
   std::vector<SlotId> freed_;
 };
-
-inline std::uint32_t SlotAllocator::add_reader(SlotId slot) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state() == SlotState::ready);
-  TERRACE_CHECK(s.note < Slot::note_max);
-  ++readers_total_;
-  return ++s.note;
-}
 
 }  // namespace terrace

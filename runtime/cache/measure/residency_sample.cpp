@@ -77,11 +77,14 @@ void ResidencySample::went(const BlockKey& key, Tier tier) {
   totals.idle.add(now_ - std::max(since, place->last_use));
 }
 
-void ResidencySample::used(const BlockKey& key) {
-  Place* const place = find(key);
-  if (place == nullptr) return;
-  totals_.gaps.add(now_ - place->last_use);
-  place->last_use = now_;
+void ResidencySample::used(std::span<const BlockKey> keys) {
+  if (!on()) return;
+  for (const BlockKey& key : keys) {
+    Place* const place = follows(key) ? find(key) : nullptr;
+    if (place == nullptr) continue;
+    totals_.gaps.add(now_ - place->last_use);
+    place->last_use = now_;
+  }
 }
 
 void ResidencySample::forget() { std::ranges::fill(places_, Place{}); }

@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -36,11 +37,11 @@ class ResidencySample {
 
   /// Sets the time: the number of requests accepted so far.
   void set_now(std::uint64_t requests) { now_ = requests; }
-  /// came(), went(): a copy of the block was made in the tier (device or host), or was dropped. used(): a request hit the block.
-  /// Call these only for keys that are followed.
+  /// A copy of the block was made in the tier (device or host), or was dropped. Call these only for keys that are followed.
   void came(const BlockKey& key, Tier tier);
   void went(const BlockKey& key, Tier tier);
-  void used(const BlockKey& key);
+  /// A request hit these blocks. Does nothing unless on().
+  void used(std::span<const BlockKey> keys);
   /// Forgets all followed blocks.
   void forget();
 

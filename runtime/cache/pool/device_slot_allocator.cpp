@@ -11,7 +11,7 @@ bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
   const std::uint64_t unpinned = residency_.tree().unpinned(Tier::device);
   const std::uint64_t there = device.count(SlotState::free) + unpinned;
   const std::uint64_t wanted = promised_ + slots;
-  if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
+  if (device.closed_ready() == 0 || there < wanted) return there >= wanted;
   // The slots of retiring_unpinned() will retire, so they cannot be promised.
   return there - residency_.retiring_unpinned(Tier::device) >= wanted;
 }
@@ -27,7 +27,7 @@ bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
     const std::optional<BlockRef> victim = choose_one(asker);
     if (!victim) return false;
     // The slot of a pool that shrinks may retire when it is freed. Then the caller does not get it.
-    if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
+    if (!device.closed(residency_.copy(*victim, Tier::device).slot())) ++gained;
     // The policy does not name an evicting copy again, and the block before it can be the next victim.
     residency_.hold_evicting(*victim, Tier::device);
     chosen_.push_back(*victim);
@@ -83,7 +83,7 @@ bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots
 void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   const SlotAllocator& device = residency_.slots_of(Tier::device);
   // Evictions under way may free enough slots, and those of a resize come first.
-  if (device.evicting_total() > 0 || device.retiring(SlotState::ready) > 0) return;
+  if (device.evicting_total() > 0 || device.closed_ready() > 0) return;
   while (device.count(SlotState::free) < slots) {
     const auto missing = static_cast<std::uint32_t>(slots - device.count(SlotState::free));
     const auto most = static_cast<std::uint32_t>(evictions_for(missing));
@@ -124,7 +124,7 @@ bool DeviceSlotAllocator::pump() {
       return true;
     }
     // Evictions for a resize free no slots for the waiters, so they do not count.
-    const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
+    const std::uint64_t evicting = device.evicting_open();
     const std::uint64_t evictions_wanted = evictions_for(promised_);
     if (evicting >= evictions_wanted) break;
     const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);
@@ -138,7 +138,7 @@ bool DeviceSlotAllocator::pump() {
 
 std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
   const SlotAllocator& device = residency_.slots_of(Tier::device);
-  const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
+  const std::uint64_t evicting = device.evicting_open();
   const std::uint64_t evicting_for_waiters = evicting - std::min(evicting, evicting_ahead);
   return promised_ - std::min(promised_, evicting_for_waiters);
 }
@@ -230,9 +230,7 @@ bool DeviceSlotAllocator::wants_host(BlockRef block) const {
 /// false if the copy stays: it must be stored first, staging has no room for it, and no request waits for the slot.
 bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
-  if (host_tier() && wants_host(block)) {
-    if (host_slots_.swap_out(block, purpose) != HostSlotAllocator::Answer::impossible) return true;
-  }
+  if (host_tier() && wants_host(block) && host_slots_.swap_out(block, purpose)) return true;
   if (config_.stores_by(WritePolicy::write_back) && !residency_.saved(block)) {
     if (storage_writer_.save_now(block) == StorageWriter::Saved::later) {
       if (purpose == SwapOutPurpose::evict_ahead) return false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/vector_pool.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
@@ -57,13 +58,10 @@ class DeviceSlotAllocator : PoolPart {
   /// give some of them back. Returns true if anything changed.
   bool pump();
   [[nodiscard]] bool has_served() const { return !served_.empty(); }
-  /// Returns the waiters that have got slots since the last call, in order, and these slots. Swaps the vectors, so that their
-  /// memory is reused.
+  /// Returns the waiters that have got slots since the last call, in order, and these slots.
   void take_served(std::vector<Served>& served, std::vector<SlotId>& slots) {
-    served.clear();
-    slots.clear();
-    served.swap(served_);
-    slots.swap(served_slots_);
+    take_all(served_, served);
+    take_all(served_slots_, slots);
   }
 
   [[nodiscard]] bool idle() const { return waiters_.empty(); }

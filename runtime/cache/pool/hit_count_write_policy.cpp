@@ -18,20 +18,15 @@ void HitCountWritePolicy::on_hits(Prefix prefix) {
     while (first > 0 && !residency_.copy({prefix.node, first - 1}, Tier::storage).present()) --first;
     length = 0;
     for (std::uint32_t i = first; i < prefix.length; ++i) {
-      if (count(tree.key({prefix.node, i})) >= config_.selective_hits) length = i + 1;
+      const HitCounts::Counted counted = hits_.count(tree.key({prefix.node, i}), config_.selective_hits);
+      if (counted.begun) ++stats_.backup_candidates;
+      if (counted.hits >= config_.selective_hits) length = i + 1;
     }
     if (length == 0) return;
   }
   const std::uint32_t before = storage_writer_.in_flight();
   (void)storage_writer_.begin(tree.at(prefix, length - 1));
   stats_.backed_up += storage_writer_.in_flight() - before;
-}
-
-/// Counts a hit of the block. Returns the number of its hits, including this one.
-std::uint32_t HitCountWritePolicy::count(const BlockKey& key) {
-  const HitCounts::Counted counted = hits_.count(key, config_.selective_hits);
-  if (counted.begun) ++stats_.backup_candidates;
-  return counted.hits;
 }
 
 }  // namespace terrace

@@ -71,8 +71,6 @@ class HitCountWritePolicy : PoolPart {
   [[nodiscard]] std::size_t bytes_held() const { return hits_.bytes_held(); }
 
  private:
-  [[nodiscard]] std::uint32_t count(const BlockKey& key);
-
   std::size_t places_wanted_;
   StorageWriter& storage_writer_;
   HitCounts hits_;  ///< empty if the first hit is enough, or with another write policy

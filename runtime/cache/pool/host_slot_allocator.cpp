@@ -12,20 +12,20 @@ Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
 
 }  // namespace
 
-HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
-  if (!swap_outs_.allowed()) return Answer::impossible;
+bool HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
+  if (!swap_outs_.allowed()) return false;
   if (wants_.empty()) {
     const TenantId tenant = residency_.tree().tenant(block);
     if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::evict_anyway)) {
       swap_outs_.begin(block, *slot, purpose);
-      return Answer::begun;
+      return true;
     }
-    if (!in_transition()) return Answer::impossible;
+    if (!in_transition()) return false;
   }
   // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
   swap_outs_.hold(block, purpose);
   wants_.push_back({block, purpose});
-  return Answer::waiting;
+  return true;
 }
 
 std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {

@@ -21,11 +21,10 @@ class HostSlotAllocator : PoolPart {
   HostSlotAllocator(const PoolPart& part, SwapOuts& swap_outs, StorageWriter& storage_writer)
       : PoolPart{part}, swap_outs_{swap_outs}, storage_writer_{storage_writer} {}
 
-  enum class Answer : std::uint8_t { begun, waiting, impossible };
   /// Copies the block's device copy to the host as soon as a slot is available. If the purpose is an eviction, the device copy is
-  /// evicting from now on. `impossible`: no host copy can be evicted, now or when transfers end, or copies to the host fail now;
-  /// nothing was done.
-  [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
+  /// evicting from now on. Returns false, and does nothing, if no host copy can be evicted, now or when transfers end, or if
+  /// copies to the host fail now.
+  bool swap_out(BlockRef block, SwapOutPurpose purpose);
   /// Begins to copy blocks from the end of a run whose device copies are ready. The block after the run is being copied to the
   /// host. Evicts a run of host copies to make room. Returns the number of blocks; 0 if the last one has to be swapped out by
   /// itself.

@@ -129,13 +129,6 @@ void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   if (load.by_layer && this->layers(id) > before) events_.push_back({.kind = Event::Kind::layers, .load = id});
 }
 
-bool Loads::on_layers(const TransferEvent& event) {
-  const std::vector<PartRange>* const parts = transfers_.find(event.id);
-  if (parts == nullptr) return false;
-  set_layers(parts->front().load, event.id, event.layers);
-  return true;
-}
-
 Loads::LoadId Loads::load_of(BlockRef block) const {
   const SlotId slot = residency_.copy(block, Tier::device).slot();
   const LoadId id = residency_.slots_of(Tier::device).load(slot);
@@ -172,7 +165,7 @@ void Loads::abandon_reads(LoadId id) {
   }
 }
 
-void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+void Loads::start_transfers(std::uint64_t& last_transfer) {
   if (landed_.empty()) return;
   // One transfer for each load.
   while (!landed_.empty()) {
@@ -184,7 +177,6 @@ void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       return parts.load == id;
     });
     Transfer transfer;
-    transfer.pool = pool;
     transfer.direction = Direction::swap_in;
     transfer.urgency = Urgency::request;
     transfer.deadline = load.deadlines.copies;
@@ -212,8 +204,11 @@ void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
 
 bool Loads::on_event(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
-  if (event.kind == TransferEvent::Kind::layers) return on_layers(event);
-
+  if (event.kind == TransferEvent::Kind::layers) {
+    const std::vector<PartRange>* const parts = transfers_.find(event.id);
+    if (parts != nullptr) set_layers(parts->front().load, event.id, event.layers);
+    return parts != nullptr;
+  }
   std::optional<std::vector<PartRange>> ranges = transfers_.take(event.id);
   if (!ranges) return false;
   const LoadId id = ranges->front().load;
@@ -242,30 +237,29 @@ void Loads::end_crossing(LoadId id, std::uint32_t index, BlockOutcome outcome, T
     case BlockOutcome::done: return end_part(id, index, State::arrived);
     case BlockOutcome::failed:
     case BlockOutcome::cancelled: return end_part(id, index, State::failed);
-    case BlockOutcome::unconfirmed: unconfirmed_[transfer].push_back({id, index}); return end_part(id, index, State::unconfirmed);
+    case BlockOutcome::unconfirmed:
+      unconfirmed_[transfer].load = id;
+      unconfirmed_[transfer].parts.emplace_back(index, part);
+      return end_part(id, index, State::unconfirmed);
   }
 }
 
 /// The device confirms that the transfer's unconfirmed parts are not being copied any more.
 bool Loads::on_confirmed(TransferId id) {
-  if (const auto open = unconfirmed_.find(id); open != unconfirmed_.end()) {
-    // Their load still waits for other parts. These parts become ordinary failed parts: finish() need not quarantine their slots.
-    for (const PartRef ref : open->second) {
-      Part& part = loads_[ref.load].parts[ref.part];
-      TERRACE_CHECK(part.state == State::unconfirmed);
-      part.state = State::failed;
-      reads_.release(part.block, part.landing);
+  const auto found = unconfirmed_.find(id);
+  if (found == unconfirmed_.end()) return false;
+  const auto& [load, has_ended, parts] = found->second;
+  for (const auto& [index, part] : parts) {
+    // If their load still waits for other parts, they become ordinary failed parts: finish() need not quarantine their slots.
+    if (has_ended) {
+      residency_.free_slot(Tier::device, part.device_slot);
+    } else {
+      TERRACE_CHECK(loads_[load].parts[index].state == State::unconfirmed);
+      loads_[load].parts[index].state = State::failed;
     }
-    unconfirmed_.erase(open);
-    return true;
-  }
-  const auto closed = quarantined_.find(id);
-  if (closed == quarantined_.end()) return false;
-  for (const Part& part : closed->second) {
-    residency_.free_slot(Tier::device, part.device_slot);
     reads_.release(part.block, part.landing);
   }
-  quarantined_.erase(closed);
+  unconfirmed_.erase(found);
   return true;
 }
 
@@ -291,10 +285,7 @@ void Loads::finish(LoadId id) {
     // before it in its prefix.
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
-      if (config_.inclusion == InclusionPolicy::exclusive &&
-          residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
-        residency_.drop(part.block, Tier::host);
-      }
+      residency_.drop_second(part.block);
       continue;
     }
     if (!prefix->missing) {
@@ -306,14 +297,9 @@ void Loads::finish(LoadId id) {
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
   // The load ends, but these transfers may still write to its device slots. The slots stay in quarantine until on_confirmed().
-  boost::unordered::erase_if(unconfirmed_, [&](const auto& transfer) {
-    if (transfer.second.front().load != id) return false;
-    for (const PartRef ref : transfer.second) quarantined_[transfer.first].push_back(load.parts[ref.part]);
-    return true;
-  });
+  for (auto& [transfer, unconfirmed] : unconfirmed_) unconfirmed.has_ended |= unconfirmed.load == id;
   for (const PinnedPrefix& each : load.prefixes) {
-    if (each.missing)
-      events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no, each.missing_from});
+    if (each.missing) events_.push_back({Event::Kind::missing, id, *each.missing, load.late, each.missing_from});
   }
   events_.push_back({.kind = Event::Kind::ended, .load = id});
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -40,8 +41,6 @@ struct LoadRun {
 class Loads : PoolPart {
  public:
   using LoadId = std::uint32_t;
-  /// Whether blocks did not arrive because the deadline for reads has passed.
-  enum class Late : bool { no, yes };
   /// An event of a load. The caller handles the events in order. Meanwhile it may call waiters(), layers(), leave() and close(),
   /// but not start() or join(). leave() may add events of the load that is left.
   struct Event {
@@ -53,7 +52,7 @@ class Loads : PoolPart {
     Kind kind = Kind::ended;
     LoadId load = 0;
     BlockRef block{};
-    Late late = Late::no;
+    bool late = false;             ///< missing: because the deadline for reads has passed
     Source source = Source::host;  ///< missing: from which the block should have come
   };
   /// The deadlines of one waiter. A load has the latest deadlines of all its waiters, including those that have left.
@@ -103,14 +102,11 @@ class Loads : PoolPart {
   bool on_event(const TransferEvent& event);
   /// Makes transfers of the parts that have landed in the host arena, one for each load. `last_transfer` is the last transfer id
   /// in use; it grows.
-  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  void start_transfers(std::uint64_t& last_transfer);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
-  /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
-  void take_events(std::vector<Event>& events) {
-    events.clear();
-    events.swap(events_);
-  }
+  /// The events since the last call, in order.
+  void take_events(std::vector<Event>& events) { take_all(events_, events); }
   /// The requests that wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
   [[nodiscard]] std::span<const std::uint32_t> waiters(LoadId load) const { return loads_[load].waiters; }
   /// Unpins the load's prefixes after its `ended` event. Another load can get its id then.
@@ -123,7 +119,7 @@ class Loads : PoolPart {
   [[nodiscard]] bool rests() const { return landed_.empty(); }
   /// Returns true if a load may be filling device copies.
   [[nodiscard]] bool any() const { return open_ > 0; }
-  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
+  [[nodiscard]] bool idle() const { return open_ == 0 && unconfirmed_.empty(); }
   void check_invariants() const;
 
  private:
@@ -169,9 +165,12 @@ class Loads : PoolPart {
       by_layer = lost = late = in_use = false;
     }
   };
-  struct PartRef {
+  /// The parts of a transfer that was abandoned and may still be under way. When their load has ended, their device slots are
+  /// quarantined.
+  struct Unconfirmed {
     LoadId load = 0;
-    std::uint32_t part = 0;
+    bool has_ended = false;
+    std::vector<std::pair<std::uint32_t, Part>> parts;  ///< with their index in the load
   };
   /// Neighbouring parts of one load: those from `begin` to before `end`.
   struct PartRange {
@@ -188,7 +187,6 @@ class Loads : PoolPart {
   void abandon_reads(LoadId load);
   void set_deadline(LoadId load);
   [[nodiscard]] bool on_confirmed(TransferId id);
-  [[nodiscard]] bool on_layers(const TransferEvent& event);
   void set_layers(LoadId load, TransferId transfer, std::uint32_t layers);
   void end_crossing(LoadId load, std::uint32_t part, BlockOutcome outcome, TransferId transfer);
   void end_part(LoadId load, std::uint32_t part, State state);
@@ -201,10 +199,7 @@ class Loads : PoolPart {
   std::vector<PartRange> landed_;                    ///< parts for the next transfers
   std::size_t landed_blocks_ = 0;                    ///< number of these parts
   TransferTable<std::vector<PartRange>> transfers_;  ///< the parts of each transfer; all belong to one load
-  /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_ has the parts of open loads.
-  /// quarantined_ has the parts of loads that have ended; their device slots are quarantined.
-  boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
-  boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
+  boost::unordered_flat_map<TransferId, Unconfirmed, std::hash<TransferId>> unconfirmed_;
   VectorPool<PartRange> spare_ranges_;
   std::uint32_t open_ = 0;
   std::uint32_t crossing_ = 0;  ///< parts in transfers under way

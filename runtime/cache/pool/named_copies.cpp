@@ -90,9 +90,7 @@ void NamedCopies::on_read(const StoredReads::Result& result) {
         end_part(ref, {});
         break;
       }
-      p.landing = result.landing;
-      p.state = State::landed;
-      landed_.push_back(ref);
+      land(ref, result.landing);
       break;
     case StoredReads::Result::Kind::failed: end_part(ref, result.error); break;
     case StoredReads::Result::Kind::given_back: resolve_load(ref); break;
@@ -100,7 +98,7 @@ void NamedCopies::on_read(const StoredReads::Result& result) {
   end_finished();
 }
 
-void NamedCopies::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+void NamedCopies::start_transfers(std::uint64_t& last_transfer) {
   // One transfer for each job.
   while (!landed_.empty()) {
     const JobIndex index = landed_.front().job;
@@ -126,7 +124,6 @@ void NamedCopies::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       continue;
     }
     Transfer transfer;
-    transfer.pool = pool;
     transfer.direction = job.direction;
     transfer.urgency = job.urgency;
     transfer.deadline = job.deadline;
@@ -200,17 +197,17 @@ void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
   } else if (error) {
     residency_.fail_host_fill(p.block);
   } else {
-    residency_.publish(p.block, Tier::host);
-    if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(p.block)) storage_writer_.write_through(p.block, 1);
+    publish_host(p.block);
   }
   end_part(ref, error);
 }
 
-// ---- layers ------------------------------------------------------------------------------------------------------------------
-
-std::uint32_t NamedCopies::layers(const Job& job) const {
-  return job.unsubmitted > 0 || job.failed > 0 ? 0 : job.transfers.least();
+void NamedCopies::publish_host(BlockRef block) {
+  residency_.publish(block, Tier::host);
+  if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(block)) storage_writer_.write_through(block, 1);
 }
+
+// ---- layers ------------------------------------------------------------------------------------------------------------------
 
 Result<void> NamedCopies::transfers_for(OffloadJobId id, Direction direction, std::uint32_t layers,
                                         std::vector<TransferId>& out) const {
@@ -259,12 +256,6 @@ void NamedCopies::count(const Job& job, const Part& part, ErrorCode error) {
 std::uint64_t& NamedCopies::loaded(Source source) {
   if (source == Source::shared) return totals_.loaded_shared;
   return source == Source::storage ? totals_.loaded_storage : totals_.loaded_host;
-}
-
-/// A part has begun to cross the link, or has ended before that. When no part is left that has not, the job needs no deadline
-/// here: its transfers have their own.
-void NamedCopies::submitted(JobIndex index) {
-  if (--jobs_.at(index).unsubmitted == 0) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, never);
 }
 
 /// Reports the result of a block. Nothing touches its named slot any more.
@@ -336,21 +327,14 @@ void NamedCopies::end_waiting(JobIndex index, ErrorCode error) {
   const auto parts = static_cast<std::uint32_t>(jobs_.at(index).parts.size());
   for (std::uint32_t i = 0; i < parts; ++i) {
     const Part& p = part({index, i});
-    switch (p.state) {
-      case State::joined: end_part({index, i}, error); break;
-      case State::reading:
-        reads_.cancel(p.read);
-        end_part({index, i}, error);
-        break;
-      case State::landed:
-        if (jobs_.at(index).direction == Direction::swap_in) reads_.release(p.block, p.landing);
-        else residency_.fail_host_fill(p.block);
-        end_part({index, i}, error);
-        break;
-      case State::crossing:
-      case State::unconfirmed:
-      case State::ended: break;
+    if (p.state != State::joined && p.state != State::reading && p.state != State::landed) continue;
+    if (p.state == State::reading) {
+      reads_.cancel(p.read);
+    } else if (p.state == State::landed) {
+      if (jobs_.at(index).direction == Direction::swap_in) reads_.release(p.block, p.landing);
+      else residency_.fail_host_fill(p.block);
     }
+    end_part({index, i}, error);
   }
 }
 

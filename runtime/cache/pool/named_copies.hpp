@@ -94,7 +94,7 @@ class NamedCopies : PoolPart {
   void on_late(std::uint32_t job);
   /// Continues with blocks whose host copies other jobs or loads have filled. Returns true if anything changed.
   bool pump();
-  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  void start_transfers(std::uint64_t& last_transfer);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// Appends the events since the last call.
@@ -155,20 +155,37 @@ class NamedCopies : PoolPart {
   /// them. In flat order no block needs one.
   [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks, bool flat) const;
   void pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
-  void touch(std::span<const Prefix> pins, std::uint64_t stamp);
-  void unpin(std::span<const Prefix> pins);
+  /// Updates the last use of the pinned blocks. There is one stamp for each pin, and `stamp` is the first. The first blocks of an
+  /// order get the latest stamps, so that the last blocks are evicted first.
+  void touch(std::span<const Prefix> pins, std::uint64_t stamp) {
+    for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp++);
+  }
+  /// The first blocks of an order are unpinned last. So if the blocks stand alone, the last ones are evicted first.
+  void unpin(std::span<const Prefix> pins) {
+    for (std::size_t i = pins.size(); i-- > 0;) residency_.unpin_incomplete(pins[i]);
+  }
   [[nodiscard]] JobIndex add(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Part& part(PartRef ref) { return jobs_.at(ref.job).parts[ref.part]; }
   void use(const Part& part, Direction direction);
   void unuse(const Part& part, Direction direction);
   void resolve_load(PartRef ref);
   void resolve_store(PartRef ref);
+  [[nodiscard]] Result<SlotId> begin_host_fill(BlockRef block, TenantId tenant);
+  void publish_host(BlockRef block);
+  void land(PartRef ref, StoredReads::Landing landing);
+  void join(PartRef ref);
   void end_part(PartRef ref, ErrorCode error);
   void end_waiting(JobIndex index, ErrorCode error);
   void finish_copy(PartRef ref, ErrorCode error);
-  void submitted(JobIndex index);
+  /// A part has begun to cross the link, or has ended before that. When no part is left that has not, the job needs no deadline
+  /// here: its transfers have their own.
+  void submitted(JobIndex index) {
+    if (--jobs_.at(index).unsubmitted == 0) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, never);
+  }
   void set_layers(JobIndex index, TransferId transfer, std::uint32_t layers);
-  [[nodiscard]] std::uint32_t layers(const Job& job) const;
+  [[nodiscard]] std::uint32_t layers(const Job& job) const {
+    return job.unsubmitted > 0 || job.failed > 0 ? 0 : job.transfers.least();
+  }
   void count(const Job& job, const Part& part, ErrorCode error);
   [[nodiscard]] std::uint64_t& loaded(Source source);
   void offer_ended(const Job& job);

@@ -121,17 +121,6 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::
   touch(pins, stamp);
 }
 
-/// Updates the last use of the pinned blocks. There is one stamp for each pin, and `stamp` is the first. The first blocks of an
-/// order get the latest stamps, so that the last blocks are evicted first.
-void NamedCopies::touch(std::span<const Prefix> pins, std::uint64_t stamp) {
-  for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp++);
-}
-
-/// The first blocks of an order are unpinned last. So if the blocks stand alone, the last ones are evicted first.
-void NamedCopies::unpin(std::span<const Prefix> pins) {
-  for (std::size_t i = pins.size(); i-- > 0;) residency_.unpin_incomplete(pins[i]);
-}
-
 std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks, bool flat) const {
   if (flat) return 0;
   const auto is_new = [this](BlockRef block) {
@@ -156,16 +145,11 @@ NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint6
       ++totals_.already_there;
       continue;
     }
-    if (residency_.tree().hidden(block) || !residency_.supported(block, Tier::host)) {
-      ++totals_.store_failures;
-      continue;
-    }
-    const std::optional<SlotId> slot = host_slots_.take_for_store(order.tenant);
+    const Result<SlotId> slot = begin_host_fill(block, order.tenant);
     if (!slot) {
-      ++totals_.store_full;
+      ++(slot.error() == Errc::full ? totals_.store_full : totals_.store_failures);
       continue;
     }
-    residency_.begin_fill(block, Tier::host, *slot);
     slots[i] = *slot;
     reserved.blocks.push_back(block);
   }
@@ -190,8 +174,7 @@ void NamedCopies::publish(const Reserved& reserved, bool filled) {
       continue;
     }
     ++totals_.stored;
-    residency_.publish(block, Tier::host);
-    if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(block)) storage_writer_.write_through(block, 1);
+    publish_host(block);
   }
   if (filled && !reserved.blocks.empty())
     offer_new(reserved.pins, reserved.flat, reserved.flat ? 0 : reserved.blocks.front().depth);
@@ -211,13 +194,9 @@ void NamedCopies::resolve_load(PartRef ref) {
     end_part(ref, {});
   } else if (in_host.usable()) {
     residency_.hold(p.block, Tier::host);
-    p.landing = {in_host.slot()};
-    p.state = State::landed;
-    landed_.push_back(ref);
+    land(ref, {in_host.slot()});
   } else if (in_host.present()) {
-    if (p.state != State::joined) ++totals_.joined;
-    p.state = State::joined;
-    joined_.push_back(ref);
+    join(ref);
   } else if (residency_.stored(p.block) || (job.shared_until && !residency_.tree().hidden(p.block))) {
     p.source = residency_.stored(p.block) ? Source::storage : Source::shared;
     p.state = State::reading;
@@ -242,20 +221,36 @@ void NamedCopies::resolve_store(PartRef ref) {
     ++totals_.already_there;
     return end_part(ref, {});
   }
-  if (in_host.present()) {
-    if (p.state != State::joined) ++totals_.joined;
-    p.state = State::joined;
-    joined_.push_back(ref);
-    return;
-  }
-  if (residency_.tree().hidden(p.block)) return end_part(ref, Errc::cleared);
-  if (!residency_.supported(p.block, Tier::host)) return end_part(ref, Errc::parent_missing);
-  const std::optional<SlotId> slot = host_slots_.take_for_store(jobs_.at(ref.job).tenant);
-  if (!slot) return end_part(ref, Errc::full);
-  residency_.begin_fill(p.block, Tier::host, *slot);
-  p.landing = {*slot};
+  if (in_host.present()) return join(ref);
+  const Result<SlotId> slot = begin_host_fill(p.block, jobs_.at(ref.job).tenant);
+  if (!slot) return end_part(ref, slot.error());
+  land(ref, {*slot});
+}
+
+/// Begins a host copy of a block that has none. Fails: cleared, parent_missing, full.
+Result<SlotId> NamedCopies::begin_host_fill(BlockRef block, TenantId tenant) {
+  if (residency_.tree().hidden(block)) return Errc::cleared;
+  if (!residency_.supported(block, Tier::host)) return Errc::parent_missing;
+  const std::optional<SlotId> slot = host_slots_.take_for_store(tenant);
+  if (!slot) return Errc::full;
+  residency_.begin_fill(block, Tier::host, *slot);
+  return *slot;
+}
+
+/// A slot of the host arena is ready for the copy.
+void NamedCopies::land(PartRef ref, StoredReads::Landing landing) {
+  Part& p = part(ref);
+  p.landing = landing;
   p.state = State::landed;
   landed_.push_back(ref);
+}
+
+/// Another job, or a load, fills the host copy: the part waits for it.
+void NamedCopies::join(PartRef ref) {
+  Part& p = part(ref);
+  if (p.state != State::joined) ++totals_.joined;
+  p.state = State::joined;
+  joined_.push_back(ref);
 }
 
 }  // namespace terrace

@@ -19,9 +19,12 @@ Result<void> PoolResizer::resize(Tier tier, std::uint32_t blocks, std::span<cons
   if (tier == Tier::storage) return Errc::invalid_argument;
   const SlotAllocator& pool = residency_.slots_of(tier);
   const bool device = tier == Tier::device;
-  const std::uint64_t slots = std::uint64_t{blocks} + (device ? first_slot_ : residency_.staging_blocks());
+  if (device && sizes_.engine_blocks > 0) {
+    return failure<Errc::invalid_argument, "the device slots are the engine's (engine_owns_slots)">;
+  }
+  const std::uint64_t slots = std::uint64_t{blocks} + (device ? sizes_.first_slot : residency_.staging_blocks());
   if (device && slots <= pool.count(SlotState::null)) return failure<Errc::invalid_argument, "the device tier needs a block">;
-  if (device && device_blocks_max_ > 0 && blocks > device_blocks_max_) {
+  if (device && sizes_.device_blocks_max > 0 && blocks > sizes_.device_blocks_max) {
     return failure<Errc::invalid_argument, "the device tier has memory for fewer blocks (PoolOptions::device_blocks_max)">;
   }
   if (slots >= Copy::slots_max) return Errc::never_fits;
@@ -78,7 +81,7 @@ bool PoolResizer::pump(Tier tier) {
     }
     // When one of these evictions ends, the result of look() changes, and pump() continues. Host copies are dropped at once, so
     // they need no bound.
-    if (tier == Tier::device && pool.retiring_and_evicting() >= evicting_max) break;
+    if (tier == Tier::device && pool.closed_evicting() >= evicting_max) break;
     const Gone gone = give_up(entry.block, tier);
     changed |= gone == Gone::yes;
     later += gone == Gone::later;

@@ -34,8 +34,7 @@ class PoolResizer {
  public:
   PoolResizer(const PoolSizes& sizes, Residency& residency, const StorageWriter& storage_writer, HostSlotAllocator& host_slots,
               DeviceSlotAllocator& device_slots)
-      : first_slot_{sizes.first_slot},
-        device_blocks_max_{sizes.device_blocks_max},
+      : sizes_{sizes},
         residency_{residency},
         storage_writer_{storage_writer},
         host_slots_{host_slots},
@@ -86,8 +85,7 @@ class PoolResizer {
   enum class Gone : std::uint8_t { yes, no, later };
   [[nodiscard]] Gone give_up(BlockRef block, Tier tier);
 
-  std::uint32_t first_slot_;
-  const std::uint32_t device_blocks_max_;  ///< 0: no limit
+  const PoolSizes& sizes_;
   Residency& residency_;
   const StorageWriter& storage_writer_;
   HostSlotAllocator& host_slots_;

@@ -124,10 +124,17 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   if (found == none || keys_ + prefix.length - from > keys_max) return false;
   Wish& wish = wishes_.at(found);
   for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
-  deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(from));
-  count_keys(prefix.length - from);
-  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
+  note_keys(wish, from);
   return true;
+}
+
+/// The wish has got keys: those from number `from` on. The store is known to have the blocks before Wish::started.
+void SharedWriter::note_keys(const Wish& wish, std::size_t from) {
+  const std::span<const BlockKey> wanted = std::span{wish.keys}.subspan(std::max<std::size_t>(from, wish.started));
+  deferred_eviction_.keep(wanted);
+  keys_ += wish.keys.size() - from;
+  totals_.wished += wanted.size();
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
 }
 
 /// Makes a wish for the first `length` blocks of the prefix.
@@ -156,9 +163,7 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   for (std::uint32_t block = 0; block < length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
   wish.started = wish.next;
-  deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(wish.started));
-  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
-  count_keys(length, wish.started);
+  note_keys(wish, 0);
   return wishes_.add(std::move(wish));
 }
 
@@ -180,9 +185,7 @@ void SharedWriter::wish_unchained(BlockRef block) {
   if (open == waiting_.rend() || keys_ >= keys_max) return wish_alone({&block, 1});
   Wish& wish = wishes_.at(*open);
   wish.keys.push_back(tree.key(block));
-  count_keys(1);
-  deferred_eviction_.keep({&wish.keys.back(), 1});
-  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
+  note_keys(wish, wish.keys.size() - 1);
 }
 
 /// Makes a wish for blocks that stand alone.
@@ -197,8 +200,7 @@ void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
     wish.keys.push_back(residency_.tree().key(block));
     note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   }
-  count_keys(blocks.size());
-  deferred_eviction_.keep(wish.keys);
+  note_keys(wish, 0);
   waiting_.push_back(wishes_.add(std::move(wish)));
 }
 
@@ -248,14 +250,6 @@ void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
   remove_wish(id);
 }
 
-bool SharedWriter::any_job_goes_on() const {
-  return find_wish(active_, waiting_, [](const Wish& wish) { return wish.job && !wish.paused; }) != none;
-}
-
-std::uint32_t SharedWriter::find_job(WriteBackId job) const {
-  return find_wish(active_, waiting_, [&](const Wish& wish) { return wish.job == job; });
-}
-
 void SharedWriter::pause(WriteBackId job, bool pauses) {
   const std::uint32_t id = find_job(job);
   if (id != none) wishes_.at(id).paused = pauses;
@@ -276,11 +270,6 @@ void SharedWriter::cancel(WriteBackId job, std::vector<BlockKey>& keys) {
   stop(id, Errc::cancelled);
 }
 
-void SharedWriter::take_ended(std::vector<Ended>& ended) {
-  ended.insert(ended.end(), ended_.begin(), ended_.end());
-  ended_.clear();
-}
-
 void SharedWriter::report(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error) {
   if (wish.job && block >= wish.report_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
 }
@@ -290,10 +279,6 @@ void SharedWriter::drop(const Wish& wish, std::uint32_t begin, std::uint32_t end
   const auto [outcome, count] = dropped(why);
   totals_.*count += end - begin;
   for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome, why);
-}
-
-void SharedWriter::drop_rest(const Wish& wish) {
-  drop(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()), wish.stop_with);
 }
 
 /// The blocks from `begin` to before `end` need no device copy any more: the store has them, or they are not written.
@@ -414,53 +399,51 @@ bool SharedWriter::start_blocks(std::uint32_t id) {
   if (!wish.alone) prefix = tree.find(std::span{std::as_const(wish.keys)}.first(wish.end));
   bool changed = false;
   while (wish.started < wish.end && !wish.stop_with) {
-    Started result = Started::gone;
+    ErrorCode why = Errc::not_found;
     if (wish.alone) {
       const Prefix block = tree.find(std::span{std::as_const(wish.keys)}.subspan(wish.started, 1));
-      if (block.length > 0) result = start_block(id, block.last(), wish.started);
+      if (block.length > 0) why = start_block(id, block.last(), wish.started);
     } else if (wish.started < prefix.length) {
-      result = start_block(id, tree.at(prefix, wish.started), wish.started);
+      why = start_block(id, tree.at(prefix, wish.started), wish.started);
     }
-    if (result == Started::later) return changed;
+    if (why == Errc::not_ready) return changed;
     changed = true;
-    if (result == Started::gone && wish.alone) skip_block(id);
-    else if (result == Started::gone) wish.stop_with = Errc::not_found;
-    else if (result == Started::over_budget) wish.stop_with = Errc::no_room;
-    else if (result == Started::no_link) wish.stop_with = Errc::io_failed;
-    else ++wish.started;
+    if (why && (why != Errc::not_found || !wish.alone)) {
+      wish.stop_with = why;
+      continue;
+    }
+    const std::uint32_t block = wish.started++;
+    if (!why) continue;
+    // The block has no copy any more, and is skipped. Blocks that stand alone do not depend on it.
+    drop(wish, block, block + 1, why);
+    end_keep(wish, block, block + 1);
   }
   continue_wish(id);
   return changed;
 }
 
-/// Skips the next block of the wish, which has no copy any more. Blocks that stand alone do not depend on it.
-void SharedWriter::skip_block(std::uint32_t id) {
-  Wish& wish = wishes_.at(id);
-  const std::uint32_t block = wish.started++;
-  drop(wish, block, block + 1, Errc::not_found);
-  end_keep(wish, block, block + 1);
-}
-
-SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block, std::uint32_t number) {
+/// Starts to write the block, or to copy it to staging. Fails: not_found (it has no copy), not_ready (it must wait), no_room (the
+/// budget is spent), io_failed (copies from the device fail).
+ErrorCode SharedWriter::start_block(std::uint32_t id, BlockRef block, std::uint32_t number) {
   const bool in_host = residency_.usable(block, Tier::host);
   const Copy on_device = residency_.copy(block, Tier::device);
-  if (!in_host && !on_device.usable()) return Started::gone;
+  if (!in_host && !on_device.usable()) return Errc::not_found;
   // A copy that is being evicted has a host copy soon. A read for staging would delay the eviction.
-  if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
-  if (!in_host && !swap_outs_.allowed()) return Started::no_link;
+  if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Errc::not_ready;
+  if (!in_host && !swap_outs_.allowed()) return Errc::io_failed;
   const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > settings_.writing_bytes_max;
-  if (writes_.size() >= slots_max_ || is_full) return Started::later;
+  if (writes_.size() >= slots_max_ || is_full) return Errc::not_ready;
   if (settings_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {
     rate_waits_ = true;
-    return Started::later;
+    return Errc::not_ready;
   }
   Wish& wish = wishes_.at(id);
-  if (wish.job && wish.blocks_max == 0) return Started::over_budget;
+  if (wish.job && wish.blocks_max == 0) return Errc::no_room;
   const std::optional<SlotId> slot = in_host ? residency_.lend_host(block) : residency_.take_staging();
-  if (!slot) return Started::later;
+  if (!slot) return Errc::not_ready;
   if (!limits_.budget.take(block_bytes_)) {
     residency_.end_staging(*slot);
-    return Started::over_budget;
+    return Errc::no_room;
   }
   if (settings_.write_rate != BytesPerSecond{}) {
     const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(settings_.write_rate));
@@ -475,7 +458,7 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | shared_swap_out);
   // From now on the swap-out or the write protects the copy. When it ends, the copy is dropped if nothing else needs it.
   deferred_eviction_.end_keep({&wish.keys[number], 1});
-  return Started::yes;
+  return {};
 }
 
 StoredBlock SharedWriter::named(const Wish& wish, std::uint32_t block) const {
@@ -538,10 +521,6 @@ void SharedWriter::record_event(const StoredBlock& block) {
                .key = block.key,
                .parent = block.depth > 0 ? std::optional{block.parent} : std::nullopt,
                .expires_after = settings_.kept_for});
-}
-
-void SharedWriter::rest_after(ErrorCode error) {
-  if (error != Errc::cancelled) rest_until_ = now_ + settings_.rest;
 }
 
 void SharedWriter::on_time(TimePoint now) {

@@ -100,8 +100,8 @@ class SharedWriter : PoolPart {
   /// The job gets no more results. Its wish starts no more writes; those under way continue. Appends the keys of the blocks that
   /// have no result yet.
   void cancel(WriteBackId job, std::vector<BlockKey>& keys);
-  /// Appends the results since the last call.
-  void take_ended(std::vector<Ended>& ended);
+  /// The results since the last call, in order.
+  void take_ended(std::vector<Ended>& ended) { take_all(ended_, ended); }
 
   /// Tells whether the store can be used. If not, wishes wait, or are dropped if the manager stores without caching. Wishes of
   /// jobs fail with Errc::refused.
@@ -192,8 +192,12 @@ class SharedWriter : PoolPart {
     }
     return none;
   }
-  [[nodiscard]] std::uint32_t find_job(WriteBackId job) const;
-  [[nodiscard]] bool any_job_goes_on() const;
+  [[nodiscard]] std::uint32_t find_job(WriteBackId job) const {
+    return find_wish(active_, waiting_, [&](const Wish& wish) { return wish.job == job; });
+  }
+  [[nodiscard]] bool any_job_goes_on() const {
+    return find_wish(active_, waiting_, [](const Wish& wish) { return wish.job && !wish.paused; }) != none;
+  }
   void stop(std::uint32_t id, ErrorCode why);
   [[nodiscard]] Wish new_wish(BlockRef block);
   [[nodiscard]] std::uint32_t make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
@@ -202,26 +206,22 @@ class SharedWriter : PoolPart {
   [[nodiscard]] bool stands_alone(Prefix prefix) const;
   void wish_unchained(BlockRef block);
   [[nodiscard]] bool extend_wish(Prefix prefix, std::uint32_t from);
+  void note_keys(const Wish& wish, std::size_t from);
   void make_room_for(std::size_t keys);
   [[nodiscard]] StoredBlock named(const Wish& wish, std::uint32_t block) const;
   void probe(std::uint32_t id);
   void continue_wish(std::uint32_t id);
   [[nodiscard]] bool start_blocks(std::uint32_t id);
-  enum class Started : std::uint8_t { yes, later, gone, over_budget, no_link };
-  /// A wish has got `keys` more keys. The store is known to have `known` of them.
-  void count_keys(std::size_t keys, std::size_t known = 0) {
-    keys_ += keys;
-    totals_.wished += keys - known;
-  }
-  void skip_block(std::uint32_t id);
-  [[nodiscard]] Started start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
+  [[nodiscard]] ErrorCode start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
   void submit(std::uint32_t write);
   void end_write(std::uint32_t write, ErrorCode error);
-  void rest_after(ErrorCode error);
+  void rest_after(ErrorCode error) {
+    if (error != Errc::cancelled) rest_until_ = now_ + settings_.rest;
+  }
   void report(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error = {});
   void record_event(const StoredBlock& block);
   void drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why);
-  void drop_rest(const Wish& wish);
+  void drop_rest(const Wish& wish) { drop(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()), wish.stop_with); }
   void end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end);
   void remove_wish(std::uint32_t id);
 

@@ -7,10 +7,6 @@
 
 namespace terrace {
 
-bool StorageWriter::has_source(BlockRef block) const {
-  return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
-}
-
 /// Keeps the ancestor `above` that new pending writes depend on. If it is stored, the store renews it, so that it is not evicted
 /// next. If it is pending, it gets the same wants, so that it is not cancelled.
 void StorageWriter::depend_on(BlockRef above, Wants wants) {
@@ -92,7 +88,7 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
       stats_.store_over_budget += static_cast<std::uint64_t>(chain_.rend() - next);
       return Saved::refused;
     }
-    TERRACE_CHECK(start(static_cast<std::uint32_t>(pending_write_of(*next) - pending_.data())));
+    TERRACE_CHECK(start(by_number_[residency_.copy(*next, Tier::storage).slot().value()]));
   }
   return Saved::yes;
 }
@@ -108,7 +104,7 @@ StorageWriter::Saved StorageWriter::later_or_refused() {
 /// Returns the pending write of the block, or nullptr.
 StorageWriter::PendingWrite* StorageWriter::pending_write_of(BlockRef block) {
   const Copy copy = residency_.copy(block, Tier::storage);
-  return copy.state() == CopyState::filling ? &pending_[by_number_[copy.slot().value()]] : nullptr;
+  return copy.state() == CopyState::filling ? &pending_.at(by_number_[copy.slot().value()]) : nullptr;
 }
 
 void StorageWriter::want(BlockRef block, Wants wants) {
@@ -128,52 +124,33 @@ void StorageWriter::add_wants(PendingWrite& write, Wants wants) {
 }
 
 void StorageWriter::unwant_all(Wants wants, std::vector<BlockKey>& keys) {
-  for (PendingWrite& write : pending_) {
-    if (write.state == State::unused || (write.wants & wants) == 0) continue;
+  pending_.for_each([&](PendingWrite& write) {
+    if ((write.wants & wants) == 0) return;
     for (Wants left = wants & write.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
     write.wants &= ~wants;
     keys.push_back(residency_.tree().key(write.block));
     if (write.wants == 0 && write.state != State::writing && !write.stop_with) write.stop_with = Errc::cancelled;
-  }
+  });
 }
 
-std::uint32_t StorageWriter::create(BlockRef block, Wants wants) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::uint32_t>(pending_.size()));
-    pending_.emplace_back();
-  }
-  const std::uint32_t index = free_.back();
-  free_.pop_back();
+void StorageWriter::create(BlockRef block, Wants wants) {
   const std::uint32_t number = residency_.begin_store(block);
   if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, no_write);
-  by_number_[number] = index;
-
-  PendingWrite& write = pending_[index];
-  TERRACE_CHECK(write.state == State::unused && write.first_child == no_write);
-  write.block = block;
-  write.number = number;
-  write.state = State::wish;
-  write.turn = ++last_turn_;
-  add_wants(write, wants);
-  wishes_.push_back({index, write.turn});
-  return index;
-}
-
-bool StorageWriter::pump() {
-  const bool started = start_wishes();
-  const bool written = give_to_store();
-  return started || written;
+  by_number_[number] = pending_.add({.block = block, .number = number, .turn = ++last_turn_});
+  add_wants(pending_.at(by_number_[number]), wants);
+  wishes_.push_back({by_number_[number], last_turn_});
 }
 
 bool StorageWriter::start_wishes() {
   bool changed = false;
   while (!wishes_.empty()) {
     const auto [index, turn] = wishes_.front();
-    const PendingWrite& wish = pending_[index];
-    if (wish.state == State::wish && wish.turn == turn) {  // otherwise save_now() has started it before its turn
-      if (const ErrorCode why = reason_to_drop(wish)) {
+    const PendingWrite* const wish = pending_.find(index);
+    if (wish != nullptr && wish->state == State::wish &&
+        wish->turn == turn) {  // otherwise save_now() has started it before its turn
+      if (const ErrorCode why = reason_to_drop(*wish)) {
         finish(index, why);
-      } else if (is_being_evicted(wish.block) || !start(index)) {
+      } else if (is_being_evicted(wish->block) || !start(index)) {
         break;
       }
       changed = true;
@@ -181,12 +158,6 @@ bool StorageWriter::start_wishes() {
     wishes_.pop_front();
   }
   return changed;
-}
-
-/// Returns true if the block's only copy is being swapped out to the host. A read for staging would delay this eviction. The host
-/// has a copy soon, which is lent instead.
-bool StorageWriter::is_being_evicted(BlockRef block) const {
-  return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::evicting;
 }
 
 /// Returns the reason to drop a wish whose turn has come, or no error.
@@ -200,7 +171,7 @@ ErrorCode StorageWriter::reason_to_drop(const PendingWrite& wish) const {
 
 /// Starts a wish: takes a slot of staging, and brings the bytes there. Returns false if staging is full.
 bool StorageWriter::start(std::uint32_t index) {
-  PendingWrite& write = pending_[index];
+  PendingWrite& write = pending_.at(index);
   const bool in_host = residency_.usable(write.block, Tier::host);
   const std::optional<SlotId> slot = in_host ? residency_.lend_host(write.block) : residency_.take_staging();
   if (!slot) return false;
@@ -221,7 +192,7 @@ bool StorageWriter::give_to_store() {
   while (!queued_.empty() && writing_ < writes_max) {
     const std::uint32_t index = queued_.front();
     queued_.pop_front();
-    PendingWrite& write = pending_[index];
+    PendingWrite& write = pending_.at(index);
     TERRACE_CHECK(write.state == State::queued);
     // The parent may have failed after this write was queued.
     if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;
@@ -236,7 +207,7 @@ bool StorageWriter::give_to_store() {
 }
 
 void StorageWriter::on_staged(const SwapOuts::Staged& staged) {
-  TERRACE_CHECK(pending_[staged.write].state == State::staging);
+  TERRACE_CHECK(pending_.at(staged.write).state == State::staging);
   if (staged.arrived) {
     queue_or_wait(staged.write);
   } else {
@@ -252,7 +223,7 @@ bool StorageWriter::parent_is_with_store(const PendingWrite& write) {
 }
 
 void StorageWriter::queue_or_wait(std::uint32_t index) {
-  PendingWrite& write = pending_[index];
+  PendingWrite& write = pending_.at(index);
   write.state = State::waiting_for_parent;
   if (write.stop_with) return finish(index, write.stop_with);
   if (parent_is_with_store(write)) {
@@ -268,28 +239,25 @@ void StorageWriter::queue_or_wait(std::uint32_t index) {
 }
 
 void StorageWriter::submit(std::uint32_t index) {
-  PendingWrite& write = pending_[index];
+  PendingWrite& write = pending_.at(index);
   write.state = State::writing;
   ++writing_;
   actions_.writes.push_back({write.number, as_stored(write.block), write.slot});
 
   std::uint32_t child = std::exchange(write.first_child, no_write);
-  while (child != no_write) queue_or_wait(std::exchange(child, pending_[child].next_sibling));
+  while (child != no_write) queue_or_wait(std::exchange(child, pending_.at(child).next_sibling));
 }
 
 void StorageWriter::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
-  TERRACE_CHECK(index != no_write && pending_[index].state == State::writing);
+  TERRACE_CHECK(index != no_write && pending_.at(index).state == State::writing);
   // parent_missing is about another block. It does not tell whether the store accepts writes.
   if (error != Errc::parent_missing) failing_ = static_cast<bool>(error);
   finish(index, error);
 }
 
 void StorageWriter::finish(std::uint32_t index, ErrorCode error) {
-  PendingWrite& write = pending_[index];
-  const PendingWrite ended = write;
-  write = {};
-  free_.push_back(index);
+  const PendingWrite ended = pending_.take(index);
   by_number_[ended.number] = no_write;
   if (ended.state != State::wish) --started_;
   ++ended_count_;
@@ -311,7 +279,7 @@ void StorageWriter::finish(std::uint32_t index, ErrorCode error) {
     // The store needs the parent of a block. So the writes that wait for this one fail with it.
     const ErrorCode why_below = error == Errc::cancelled || error == Errc::cleared ? error : Errc::parent_missing;
     std::uint32_t child = ended.first_child;
-    while (child != no_write) finish(std::exchange(child, pending_[child].next_sibling), why_below);
+    while (child != no_write) finish(std::exchange(child, pending_.at(child).next_sibling), why_below);
   }
   // In state staging, the copy did not arrive, and SwapOuts frees its slot.
   if (ended.state != State::wish && ended.state != State::staging) residency_.end_staging(ended.slot);
@@ -329,9 +297,9 @@ void StorageWriter::count_not_stored(ErrorCode why) {
 }
 
 void StorageWriter::stop_all() {
-  for (PendingWrite& write : pending_) {
-    if (write.state != State::unused && write.state != State::writing) write.stop_with = Errc::cleared;
-  }
+  pending_.for_each([](PendingWrite& write) {
+    if (write.state != State::writing) write.stop_with = Errc::cleared;
+  });
 }
 
 }  // namespace terrace

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/fifo.hpp"
+#include "base/slab.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
@@ -92,34 +94,33 @@ class StorageWriter : PoolPart {
   void on_written(std::uint32_t token, ErrorCode error);
   /// A swap-out to staging has ended.
   void on_staged(const SwapOuts::Staged& staged);
-  /// The results of pending writes that have ended since the last call, in order. Swaps the vectors, so that their memory is
-  /// reused.
-  void take_ended(std::vector<Ended>& ended) {
-    ended.clear();
-    ended.swap(ended_);
-  }
+  /// The results of pending writes that have ended since the last call, in order.
+  void take_ended(std::vector<Ended>& ended) { take_all(ended_, ended); }
   /// Stops every pending write that has not been given to the store yet. Such a write ends with `cleared` at its next step.
   void stop_all();
   /// Starts wishes while staging has room, and gives the store blocks while it has fewer than writes_max. Returns true if
   /// anything changed.
-  bool pump();
+  bool pump() {
+    const bool started = start_wishes();
+    return give_to_store() || started;
+  }
 
   [[nodiscard]] bool idle() const { return in_flight() == 0; }
   /// pump() would change nothing.
   [[nodiscard]] bool rests() const { return wishes_.empty() && queued_.empty(); }
   /// Number of pending writes, wishes included.
-  [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(pending_.size() - free_.size()); }
+  [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(pending_.size()); }
 
  private:
-  enum class State : std::uint8_t { unused, wish, staging, waiting_for_parent, queued, writing };
+  enum class State : std::uint8_t { wish, staging, waiting_for_parent, queued, writing };
   static constexpr std::uint32_t no_write = 0xFFFF'FFFF;
   struct PendingWrite {
     BlockRef block;
     std::uint32_t number = 0;  ///< number of the block in storage (Residency::begin_store)
-    SlotId slot;               ///< the arena slot with its bytes, once the write is started
+    SlotId slot{};             ///< the arena slot with its bytes, once the write is started
     Wants wants = 0;
-    ErrorCode stop_with;  ///< if set, the write ends with this error before its next state
-    State state = State::unused;
+    ErrorCode stop_with{};  ///< if set, the write ends with this error before its next state
+    State state = State::wish;
     /// Linked list of the children that wait until this block is given to the store. `first_child` is the head of this write's
     /// list; `next_sibling` links this write into the list of its parent.
     std::uint32_t first_child = no_write;
@@ -132,12 +133,16 @@ class StorageWriter : PoolPart {
     std::uint64_t turn = 0;
   };
 
-  std::uint32_t create(BlockRef block, Wants wants);
+  void create(BlockRef block, Wants wants);
   void depend_on(BlockRef above, Wants wants);
   void add_wants(PendingWrite& write, Wants wants);
   [[nodiscard]] PendingWrite* pending_write_of(BlockRef block);
   [[nodiscard]] ErrorCode reason_to_drop(const PendingWrite& wish) const;
-  [[nodiscard]] bool is_being_evicted(BlockRef block) const;
+  /// Returns true if the block's only copy is being swapped out to the host. A read for staging would delay this eviction. The
+  /// host has a copy soon, which is lent instead.
+  [[nodiscard]] bool is_being_evicted(BlockRef block) const {
+    return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::evicting;
+  }
   [[nodiscard]] bool parent_is_with_store(const PendingWrite& write);
   bool start(std::uint32_t index);
   bool start_wishes();
@@ -146,7 +151,9 @@ class StorageWriter : PoolPart {
   void submit(std::uint32_t index);
   void finish(std::uint32_t index, ErrorCode error);
   void count_not_stored(ErrorCode why);
-  [[nodiscard]] bool has_source(BlockRef block) const;
+  [[nodiscard]] bool has_source(BlockRef block) const {
+    return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
+  }
   Saved later_or_refused();
 
   SwapOuts& swap_outs_;
@@ -155,8 +162,7 @@ class StorageWriter : PoolPart {
   Bytes block_bytes_;         ///< counts against the daily budget of writes
   std::vector<Ended> ended_;  ///< not taken yet
   std::array<std::uint64_t, wants_count> wanted_{};
-  std::vector<PendingWrite> pending_;
-  std::vector<std::uint32_t> free_;
+  Slab<PendingWrite> pending_;
   std::vector<std::uint32_t> by_number_;  ///< index in pending_, by the number of the block in storage
   Fifo<Turn> wishes_;
   std::uint64_t last_turn_ = 0;

@@ -82,7 +82,13 @@ bool StoredReads::land(ReadId id) {
   TERRACE_CHECK(waiting_.erase(id));
   read.landing = {*slot, staging};
   read.state = State::reading;
-  this->order(id, *slot);
+  if (order.source == Source::storage) {
+    actions_.reads.push_back({id, residency_.tree().key(order.block), *slot});
+    return true;
+  }
+  const std::uint32_t reader = handle(order.reader);
+  const TimePoint deadline = deadlines_.contains(reader) ? deadlines_.priority(reader) : never;
+  actions_.shared.reads.push_back({id, as_stored(order.block), *slot, std::min(deadline, order.deadline)});
   return true;
 }
 
@@ -91,14 +97,6 @@ void StoredReads::end_waiting(ReadId id, Result::Kind kind, ErrorCode error) {
   TERRACE_CHECK(waiting_.erase(id));
   const Order order = take(id).order;
   results_.push_back({kind, order.reader, order.part, {}, error});
-}
-
-void StoredReads::order(ReadId id, SlotId into) {
-  const Order& order = reads_.at(id).order;
-  if (order.source == Source::storage) return actions_.reads.push_back({id, residency_.tree().key(order.block), into});
-  const std::uint32_t reader = handle(order.reader);
-  const TimePoint deadline = deadlines_.contains(reader) ? deadlines_.priority(reader) : never;
-  actions_.shared.reads.push_back({id, as_stored(order.block), into, std::min(deadline, order.deadline)});
 }
 
 void StoredReads::on_read(std::uint64_t token, ErrorCode error) {

@@ -2,6 +2,7 @@
 
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
+#include "base/vector_pool.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
 #include "runtime/cache/pool/pool_part.hpp"
 #include "terrace/statistics.hpp"
@@ -87,12 +88,8 @@ class StoredReads : PoolPart {
   bool pump();
   /// pump() would change nothing, and there are no results.
   [[nodiscard]] bool rests() const { return waiting_.empty() && results_.empty(); }
-  /// The results since the last call, in order. Swaps the vectors, so that their memory is used again. The caller hands them out
-  /// before it calls cancel().
-  void take_results(std::vector<Result>& results) {
-    results.clear();
-    results.swap(results_);
-  }
+  /// The results since the last call, in order. The caller hands them out before it calls cancel().
+  void take_results(std::vector<Result>& results) { take_all(results_, results); }
   /// Ends the use of the landing slot: the reader has copied the block to its destination, or does not need it any more.
   void release(BlockRef block, Landing landing);
 
@@ -118,7 +115,6 @@ class StoredReads : PoolPart {
   };
 
   Read take(ReadId id);
-  void order(ReadId id, SlotId into);
   void count_failure(const Read& read, ErrorCode error);
   void end_waiting(ReadId id, Result::Kind kind, ErrorCode error);
   [[nodiscard]] bool land(ReadId id);

@@ -36,7 +36,7 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
   residency_.begin_swap_out(run, host_slots);
 }
 
-void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+void SwapOuts::start_transfers(std::uint64_t& last_transfer) {
   if (collected_.empty()) return;
   // Sorted by device slot, so that neighbouring slots become one run.
   std::ranges::sort(collected_, {}, &Blocks::device_slot);
@@ -62,7 +62,6 @@ void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       actions_.spare_runs.give(std::move(transfer.runs));
       continue;
     }
-    transfer.pool = pool;
     transfer.direction = Direction::swap_out;
     transfer.urgency = urgency;
     // The transfer has no deadline: the slots that it frees can serve any request, and a copy under way cannot be cancelled.
@@ -134,12 +133,8 @@ void SwapOuts::finish(const Block& entry, bool arrived) {
   // Without a host copy, the block may have left the tree with its device copy.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
-  if (evicts(entry.purpose) && config_.inclusion == InclusionPolicy::exclusive &&
-      residency_.copy(entry.block, Tier::device).present() &&
-      residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
-    residency_.drop(entry.block, Tier::host);
+  if (evicts(entry.purpose) && residency_.copy(entry.block, Tier::device).present() && residency_.drop_second(entry.block))
     return;
-  }
   deferred_eviction_.drop_unsupported(entry.block, Tier::host);
 }
 

@@ -51,7 +51,7 @@ class SwapOuts : PoolPart {
   void begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose);
   /// Makes transfers of the copies begun since the last call: at most one for each urgency. They are appended to
   /// Actions::transfers. `last_transfer` is the last transfer id in use; it grows.
-  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  void start_transfers(std::uint64_t& last_transfer);
   /// Call this when requests wait for `slots` slots that no urgent swap-out will free. Raises transfers of purpose evict_ahead to
   /// the request lane, the oldest first, until these transfers free `slots` slots.
   void raise_ahead(std::uint64_t slots);
@@ -59,12 +59,8 @@ class SwapOuts : PoolPart {
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
   /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
-  /// The swap-outs of purpose stage that have ended since the last call, in order. Swaps the vectors, so that their memory is
-  /// reused.
-  void take_staged(std::vector<Staged>& staged) {
-    staged.clear();
-    staged.swap(staged_);
-  }
+  /// The swap-outs of purpose stage that have ended since the last call, in order.
+  void take_staged(std::vector<Staged>& staged) { take_all(staged_, staged); }
 
   /// start_transfers() would change nothing.
   [[nodiscard]] bool rests() const { return collected_.empty(); }

@@ -1,7 +1,6 @@
 #include "runtime/cache/pool/tiered_pool.hpp"
 
 #include "base/check.hpp"
-#include "base/failure.hpp"
 
 #include <fmt/format.h>
 
@@ -33,8 +32,6 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       link_{link} {
   if (config_.shared.on) shared_writer_.emplace(part_, sizes_, swap_outs_, shared, events, shared_writes);
 }
-
-TieredPool::~TieredPool() = default;
 
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------
 
@@ -105,14 +102,12 @@ void TieredPool::cancel_evictions(Prefix prefix) {
 void TieredPool::tell_storage_of_hit(const Found& found) {
   const Prefix prefix = found.prefix;
   if (residency_.tree().resident(Tier::storage) > 0) {
-    std::optional<BlockRef> deepest_stored;
     auto& in_storage = copies_[index(Tier::storage)];
     in_storage.resize(prefix.length);
     residency_.tree().read(prefix, Tier::storage, 0, in_storage);
-    for (std::uint32_t i = 0; i < prefix.length; ++i) {
-      if (in_storage[i].usable()) deepest_stored = BlockRef{prefix.node, i};
-    }
-    if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
+    std::uint32_t stored = prefix.length;
+    while (stored > 0 && !in_storage[stored - 1].usable()) --stored;
+    if (stored > 0) actions_.touches.push_back(residency_.tree().key({prefix.node, stored - 1}));
   }
   hit_count_writes_.on_hits(prefix);
 }
@@ -131,7 +126,8 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
     // A load is filling the device copy, so the block cannot be shared yet. The returned prefix ends before it.
     if (there.state() == CopyState::filling) break;
     if (!there.present()) {
-      adopt_known(block, own, computed.written);
+      residency_.adopt(block, own, computed.written);
+      residency_.drop_second(block);
       continue;
     }
     if (residency_.cancel_eviction(block, Tier::device)) ++stats_.evictions_cancelled;
@@ -152,19 +148,6 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
   return prefix;
 }
 
-/// Commits a block that was in the tree before, but had no device copy.
-void TieredPool::adopt_known(BlockRef block, SlotId own, Fence written) {
-  residency_.adopt(block, own, written);
-  if (config_.inclusion == InclusionPolicy::exclusive && residency_.copy(block, Tier::host).state() == CopyState::ready) {
-    residency_.drop(block, Tier::host);
-  }
-}
-
-void TieredPool::let_go(Prefix prefix) {
-  residency_.unpin(prefix);
-  if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
-}
-
 /// Begins the copies to host and storage that the inclusion policy and the write policy ask for, for the blocks of the prefix
 /// from depth `from` on, which have just been committed.
 void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
@@ -175,7 +158,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
       if (residency_.copy(block, Tier::host).present()) continue;
       // If the host tier has no room, the block gets no copy there. The block is then in the same state as if the host had
       // evicted the copy.
-      (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
+      host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
   if (shared_writer_) shared_writer_->on_commit(prefix, from);
@@ -245,11 +228,6 @@ void TieredPool::on_store(const StoreEvent& event) {
   }
 }
 
-void TieredPool::on_shared_read(std::uint32_t token, ErrorCode error) {
-  stored_reads_.on_read(token, error);
-  hand_out_reads();
-}
-
 void TieredPool::on_time(TimePoint now) {
   erasure_.on_time(now, actions_.removes.empty());
   flushes_.on_time(now);
@@ -294,13 +272,16 @@ bool TieredPool::pump() {
 
 void TieredPool::start_transfers(std::uint64_t& last_transfer) {
   const std::size_t before = actions_.transfers.size();
-  swap_outs_.start_transfers(last_transfer, id_);
+  swap_outs_.start_transfers(last_transfer);
   // If requests need slots that only background evictions will free, the transfers of these evictions become urgent.
   if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
-  loads_.start_transfers(last_transfer, id_);
+  loads_.start_transfers(last_transfer);
   const std::uint64_t free = residency_.slots_of(Tier::host).count(SlotState::free);
-  named_copies_.start_transfers(last_transfer, id_);
-  for (const Transfer& transfer : std::span{actions_.transfers}.subspan(before)) link_.on_ordered(transfer, stats_);
+  named_copies_.start_transfers(last_transfer);
+  for (Transfer& transfer : std::span{actions_.transfers}.subspan(before)) {
+    transfer.pool = id_;
+    link_.on_ordered(transfer, stats_);
+  }
   // No step above may free a slot of the arena, because reads that wait for one would not be continued.
   TERRACE_CHECK(residency_.slots_of(Tier::host).count(SlotState::free) == free);
 }
@@ -440,13 +421,6 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
   return found;
 }
 
-Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
-  if (tier == Tier::device && sizes_.engine_blocks > 0) {
-    return failure<Errc::invalid_argument, "the device slots are the engine's (engine_owns_slots)">;
-  }
-  return resizer_.resize(tier, blocks, closing);
-}
-
 void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {
   residency_.raise_fences(device, fence);
   // The transfers in actions_ have not been started. They must wait until compute has overwritten the slots.
@@ -465,7 +439,7 @@ Usage TieredPool::usage(Tier tier) const {
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
     // The slots of these copies retire when they are evicted, so they do not become free.
-    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned(Tier::device);
+    if (device.closed_ready() > 0) usage.evictable -= residency_.retiring_unpinned(Tier::device);
   } else {
     usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();

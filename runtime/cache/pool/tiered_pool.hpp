@@ -69,7 +69,6 @@ class TieredPool {
   /// belong to the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
              WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link);
-  ~TieredPool();
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
@@ -121,7 +120,10 @@ class TieredPool {
   void unpin_incomplete(Prefix prefix) { residency_.unpin_incomplete(prefix); }
   /// Unpins the prefix. If the manager stores without caching, drops the copies that are not needed any more
   /// (DeferredEviction::not_needed).
-  void let_go(Prefix prefix);
+  void let_go(Prefix prefix) {
+    residency_.unpin(prefix);
+    if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
+  }
   void retain(Prefix prefix, RetentionId id, Priority priority) { residency_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
   void set_quota(TenantId tenant, TenantQuota quota) { residency_.set_quota(tenant, quota); }
@@ -163,23 +165,10 @@ class TieredPool {
 
   // ---- storage and the shared store
 
-  /// A read or a probe of the pool has ended. `token` is that of its order.
-  void on_shared_read(std::uint32_t token, ErrorCode error);
-  void on_shared_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
-    if (shared_writer_) shared_writer_->on_probed(token, error, leading);
-  }
-  void on_shared_written(std::uint32_t token, ErrorCode error) {
-    if (shared_writer_) shared_writer_->on_written(token, error);
-  }
-  /// Tells the pool whether the shared store can be used now.
-  void set_shared_usable(bool usable) {
-    if (shared_writer_) shared_writer_->set_usable(usable);
-  }
-  void drop_shared_wishes() {
-    if (shared_writer_) shared_writer_->stop_all();
-  }
-  void take_ended_shared(std::vector<SharedWriter::Ended>& ended) {
-    if (shared_writer_) shared_writer_->take_ended(ended);
+  /// A read of the pool has ended. `token` is that of its order.
+  void on_shared_read(std::uint32_t token, ErrorCode error) {
+    stored_reads_.on_read(token, error);
+    hand_out_reads();
   }
 
   // ---- events and time
@@ -227,16 +216,17 @@ class TieredPool {
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
   /// The same as Administration::resize.
-  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {}) {
+    return resizer_.resize(tier, blocks, closing);
+  }
   void open_host(SlotSpan slots) { resizer_.open_host(slots); }
-  /// The same as ResidencySample::follow, set_now and used.
+  /// The same as in Residency.
   void follow_sample(std::uint32_t one_in) { residency_.follow_sample(one_in); }
   void tell(MissReasons& misses) {
     residency_.tell(misses);
     misses_ = &misses;
   }
-  void set_sample_time(std::uint64_t requests) { residency_.set_sample_time(requests); }
-  void sample_uses(std::span<const BlockKey> keys) { residency_.used(keys); }
+  [[nodiscard]] ResidencySample& sample() { return residency_.sample(); }
   /// For the poison mode: the same as CacheManager::remember_freed, take_freed and overwritten_by.
   void remember_freed() { residency_.remember_freed(); }
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) { residency_.take_freed(device, arena); }
@@ -257,7 +247,6 @@ class TieredPool {
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
  private:
-  void adopt_known(BlockRef block, SlotId own, Fence written);
   void tell_storage_of_hit(const Found& found);
   void use(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
   void copy_down(std::uint32_t from, Prefix prefix);

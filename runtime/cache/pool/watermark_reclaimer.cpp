@@ -10,24 +10,12 @@ std::uint64_t share_of(double share, std::uint64_t slots) {
   return static_cast<std::uint64_t>(share * static_cast<double>(slots));
 }
 
-/// Number of slots that are left after the promised slots are subtracted; at least 0.
-std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there - std::min(there, promised); }
-
 }  // namespace
 
 std::uint64_t WatermarkReclaimer::ahead_on_device() const {
   const SlotAllocator& pool = residency_.slots_of(Tier::device);
-  const std::uint64_t evicting = pool.evicting_total() - pool.retiring_and_evicting();
-  return beyond(pool.count(SlotState::free) + evicting, device_slots_.promised());
-}
-
-std::uint64_t WatermarkReclaimer::device_slots() const {
-  const SlotAllocator& pool = residency_.slots_of(Tier::device);
-  return pool.capacity() - pool.count(SlotState::null);
-}
-
-bool WatermarkReclaimer::device_copies_down() const {
-  return residency_.host_blocks() > 0 || config_.stores_by(WritePolicy::write_back);
+  const std::uint64_t there = pool.count(SlotState::free) + pool.evicting_open();
+  return there - std::min(there, device_slots_.promised());
 }
 
 std::uint64_t WatermarkReclaimer::device_low() const {
@@ -39,8 +27,6 @@ std::uint64_t WatermarkReclaimer::device_low() const {
 std::uint64_t WatermarkReclaimer::device_high() const {
   return std::max(share_of(config_.device_watermarks.high, device_slots()), device_low());
 }
-
-bool WatermarkReclaimer::device_below_low() const { return device_copies_down() && ahead_on_device() < device_low(); }
 
 void WatermarkReclaimer::on_request(std::uint64_t slots) {
   if (slots == 0) return;

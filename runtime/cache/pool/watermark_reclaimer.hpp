@@ -57,7 +57,7 @@ class WatermarkReclaimer : PoolPart {
   /// Evicts what is due, at most `evictions_max` copies of each tier. Returns true if any eviction was begun.
   bool pump();
   /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
-  void on_slots_taken() { is_due_ |= below_low(); }
+  void on_slots_taken() { is_due_ |= device_below_low() || host_below_low(); }
   /// Returns true if a tier may need evictions that pump() has not tried yet.
   [[nodiscard]] bool is_due() const { return is_due_; }
 
@@ -67,16 +67,20 @@ class WatermarkReclaimer : PoolPart {
 
   /// Number of slots that are free, or that evictions under way will free, and that are not promised to requests.
   [[nodiscard]] std::uint64_t ahead_on_device() const;
-  [[nodiscard]] std::uint64_t device_slots() const;
+  [[nodiscard]] std::uint64_t device_slots() const {
+    const SlotAllocator& pool = residency_.slots_of(Tier::device);
+    return pool.capacity() - pool.count(SlotState::null);
+  }
   /// Eviction from the device copies blocks down.
-  [[nodiscard]] bool device_copies_down() const;
+  [[nodiscard]] bool device_copies_down() const {
+    return residency_.host_blocks() > 0 || config_.stores_by(WritePolicy::write_back);
+  }
   /// If the device has fewer free slots than device_low(), copies are evicted until it has device_high(). Each is the larger of
   /// the watermark and of what the reserve asks for.
   [[nodiscard]] std::uint64_t device_low() const;
   [[nodiscard]] std::uint64_t device_high() const;
-  [[nodiscard]] bool device_below_low() const;
+  [[nodiscard]] bool device_below_low() const { return device_copies_down() && ahead_on_device() < device_low(); }
   [[nodiscard]] bool host_below_low() const;
-  [[nodiscard]] bool below_low() const { return device_below_low() || host_below_low(); }
   std::uint64_t pump_device();
   std::uint64_t pump_host();
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/vector_pool.hpp"
 #include "radix/tree/copy.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
@@ -19,10 +20,7 @@ class KvEvents {
   void add(KvEvent event) { waiting_.push_back(event); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }
   /// Moves all events since the last call into `events`. The two vectors are swapped, so that their memory is reused.
-  void take(std::vector<KvEvent>& events) {
-    events.clear();
-    events.swap(waiting_);
-  }
+  void take(std::vector<KvEvent>& events) { take_all(waiting_, events); }
 
  private:
   bool on_ = false;

@@ -512,7 +512,7 @@ void OffloadWorld::compare_hits() {
   std::vector<std::uint64_t> bits(1);
   TERRACE_CHECK(offload_->bitmap(keys, bits, {}, order).has_value());
   std::uint32_t leading = 0;
-  const bool loads = cache_->manager().link_allows();
+  const bool loads = cache_->manager().link().allows();
   while (loads && leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
   TERRACE_CHECK(offload_->leading(keys, {}, order) == leading);
   (void)find(names, leading);

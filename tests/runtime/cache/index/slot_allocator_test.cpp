@@ -71,8 +71,8 @@ TEST(SlotAllocator, retires_the_highest_slots_and_takes_them_back) {
   EXPECT_EQ(pool.capacity(), 3U);
   EXPECT_EQ(pool.ledger().retired, 2U);
   EXPECT_EQ(pool.ledger().free, 2U);
-  EXPECT_EQ(pool.retiring(SlotState::ready), 1U);
-  EXPECT_EQ(pool.retiring_and_evicting(), 1U);
+  EXPECT_EQ(pool.closed_ready(), 1U);
+  EXPECT_EQ(pool.closed_evicting(), 1U);
   pool.check_invariants();
   pool.put(high);
   EXPECT_EQ(pool.ledger().retired, 3U);
@@ -104,7 +104,7 @@ TEST(SlotAllocator, that_was_made_smaller_takes_many_back_each_to_its_place) {
   pool.take_many(8, std::nullopt, SlotState::held, slots);
   pool.resize(5);
   pool.change_all(slots, SlotState::held, SlotState::ready);
-  EXPECT_EQ(pool.retiring(SlotState::ready), 3U);
+  EXPECT_EQ(pool.closed_ready(), 3U);
   pool.remember_freed();
   pool.put_all(slots);
   EXPECT_EQ(pool.ledger().free, 5U);
