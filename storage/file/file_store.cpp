@@ -157,7 +157,7 @@ void FileStore::collect() {
     } else if ((completion.token & sync_token) != 0) {
       sync_ended(completion);
     } else if ((completion.token & check_token) != 0) {
-      if (check_ended(completion)) flush_.operation_ended();
+      if (check_ended(completion)) --phase_operations_;
     } else if ((completion.token & CapacityManager::token) != 0) {
       capacity_.ended(completion);
       catalog_unsynced_ = true;  // it may have been a write of the superblock

@@ -3,7 +3,6 @@
 #include "storage/file/capacity_manager.hpp"
 #include "storage/file/dirty_pages.hpp"
 #include "storage/file/file_set.hpp"
-#include "storage/file/group_flush.hpp"
 #include "storage/format/format.hpp"
 #include "storage/index/store_operations.hpp"
 #include "storage/io/aligned_buffer.hpp"
@@ -73,7 +72,9 @@ class FileStore final : public BlockStore {
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(Blocks blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
+  [[nodiscard]] std::size_t in_flight() const override {
+    return operations_.in_flight() + flushes_.size() + served_flushes_.size();
+  }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.layout().block_bytes}; }
   [[nodiscard]] StoreStat stat() const override;
   /// Returns the same without `orphans`, which makes it fast.
@@ -183,8 +184,13 @@ class FileStore final : public BlockStore {
     IoOperation write;
   };
   std::vector<Held> held_;  ///< writes that wait until their slot's old record is cleared, in order
-  GroupFlush flush_;
-  AlignedBuffer superblock_page_;  ///< buffer in which a flush reads the superblock
+  /// The progress of a round of flushes (file_store_flush.cpp).
+  enum class FlushPhase : unsigned char { idle, data, catalog };
+  FlushPhase flush_phase_ = FlushPhase::idle;
+  std::uint32_t phase_operations_ = 0;         ///< syncs and checks of this phase that are under way
+  std::vector<std::uint64_t> flushes_;         ///< tokens of flushes that wait for the next round
+  std::vector<std::uint64_t> served_flushes_;  ///< tokens of the flushes of this round
+  AlignedBuffer superblock_page_;              ///< buffer in which a flush reads the superblock
   Superblock superblock_expected_;
   bool catalog_unsynced_ = true;  ///< true at the start, because a killed process may have left unsynced data
   /// error of the first failed sync or check that could not be handled by dropping a directory

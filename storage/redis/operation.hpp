@@ -20,25 +20,18 @@ namespace terrace {
 class RedisClient;
 class RedisNode;
 
-/// The fingerprint of an operation, and the names of values for this fingerprint.
-struct RedisMeaning {
-  explicit RedisMeaning(const std::string& prefix, const Fingerprint& of) : fingerprint{of}, names{prefix} { names.use(of); }
-  Fingerprint fingerprint;
-  SharedValueNames names;
-};
-
 /// A probe, read or write, from its call to its event. Commands whose replies are outstanding may keep the object longer, even if
 /// it is no longer wanted. Threads: the thread of the client.
 class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
  public:
-  RedisOperation(RedisClient& client, std::uint64_t token, TimePoint deadline, std::shared_ptr<const RedisMeaning> meaning)
-      : client_{client}, token_{token}, deadline_{deadline}, meaning_{std::move(meaning)} {}
+  /// `names` are those for the fingerprint of the order.
+  RedisOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names)
+      : client_{client}, order_{std::move(order)}, names_{std::move(names)} {}
   virtual ~RedisOperation() = default;
   RedisOperation(const RedisOperation&) = delete;
   RedisOperation& operator=(const RedisOperation&) = delete;
 
-  [[nodiscard]] std::uint64_t token() const { return token_; }
-  [[nodiscard]] TimePoint deadline() const { return deadline_; }
+  [[nodiscard]] const KeptOperation& order() const { return order_; }
   [[nodiscard]] bool has_ended() const { return ended_; }
 
   /// Sends the commands. The client must know the nodes.
@@ -53,9 +46,8 @@ class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
   void set_ended() { ended_ = true; }
 
   RedisClient& client_;
-  const std::uint64_t token_;
-  const TimePoint deadline_;
-  const std::shared_ptr<const RedisMeaning> meaning_;
+  const KeptOperation order_;
+  const std::shared_ptr<const SharedValueNames> names_;
 
  private:
   bool ended_ = false;
@@ -67,8 +59,7 @@ class RedisBlockOperation final : public RedisOperation {
  public:
   static constexpr std::uint32_t redirections_max = 5;
 
-  RedisBlockOperation(RedisClient& client, const SharedRead& read, std::shared_ptr<const RedisMeaning> meaning);
-  RedisBlockOperation(RedisClient& client, const SharedWrite& write, std::shared_ptr<const RedisMeaning> meaning);
+  RedisBlockOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names);
 
   void start() override;
   void expire() override;
@@ -79,16 +70,14 @@ class RedisBlockOperation final : public RedisOperation {
   class Reading;
   class Writing;
 
+  [[nodiscard]] bool writes() const { return order_.kind == SharedEvent::Kind::written; }
+  [[nodiscard]] std::string name(std::uint32_t part) const { return names_->name(order_.block.key, order_.block.group, part); }
   void send(RedisNode* node, bool asking);
   void refused(const std::string& error);
   void answered();
   void mismatched(SharedMismatch why);
   void remove();
 
-  const bool writes_;
-  const StoredBlock block_;
-  const std::span<std::byte> into_;
-  const std::span<const std::byte> from_;
   const SharedParts parts_;
   const std::uint32_t slot_;
   const SharedWriteId write_id_;
@@ -104,8 +93,7 @@ class RedisBlockOperation final : public RedisOperation {
 /// Asks which of the blocks are there, with one exchange for each node.
 class RedisProbeOperation final : public RedisOperation {
  public:
-  RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
-                      std::shared_ptr<const RedisMeaning> meaning);
+  RedisProbeOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names);
 
   void start() override;
   void expire() override;
@@ -119,7 +107,6 @@ class RedisProbeOperation final : public RedisOperation {
   /// Ends the operation if the number of leading blocks is known, or with SharedProbe::there, the state of every block.
   void end_if_known();
 
-  const KeptProbe probe_;
   std::vector<Known> known_;
   std::vector<RedisNode*> sent_;  ///< nodes that have not answered
   std::uint32_t leading_ = 0;

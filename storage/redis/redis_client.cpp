@@ -35,9 +35,9 @@ class RedisClient::Order final : public Exchange {
     replies = commands.count;
     window_bytes = commands.text.size();
     segments[0].text = std::move(commands.text);
-    ++client_.orders_[&node_];
+    ++node_.orders;
   }
-  ~Order() override { --client_.orders_[&node_]; }
+  ~Order() override { --node_.orders; }
   void replied(RespValue reply) override {
     if (const auto redirection = reply.is_error() ? parse_redirection(reply.text, node_.address()) : std::nullopt) {
       (void)client_.follow(*redirection);
@@ -74,10 +74,17 @@ RedisClient::~RedisClient() {
 
 // ---- operations ----------------------------------------------------------------------------------------------------------
 
-void RedisClient::begin(const std::shared_ptr<RedisOperation>& operation) {
-  const bool added = operations_.emplace(operation->token(), operation).second;
+void RedisClient::begin(KeptOperation order, std::shared_ptr<const SharedValueNames> names) {
+  std::shared_ptr<RedisOperation> operation;
+  if (order.kind == SharedEvent::Kind::probed) {
+    operation = std::make_shared<RedisProbeOperation>(*this, std::move(order), std::move(names));
+  } else {
+    operation = std::make_shared<RedisBlockOperation>(*this, std::move(order), std::move(names));
+  }
+  const KeptOperation& kept = operation->order();
+  const bool added = operations_.emplace(kept.token, operation).second;
   TERRACE_CHECK(added);
-  if (operation->deadline() != never) deadlines_.emplace(operation->deadline(), operation->token());
+  if (kept.deadline != never) deadlines_.emplace(kept.deadline, kept.token);
   operation->start();
 }
 
@@ -88,9 +95,11 @@ void RedisClient::cancel(std::uint64_t token) {
   operation->end(Errc::cancelled);
 }
 
-void RedisClient::ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline) {
-  count_ended(stat_, event, size);
-  deadlines_.erase({deadline, event.token});
+void RedisClient::ended(const KeptOperation& order, ErrorCode error, std::uint32_t leading) {
+  const SharedEvent event{order.kind, order.token, error, leading};
+  count_ended(stat_, event, order.size());
+  bytes_ended_ += order.block_bytes();
+  deadlines_.erase({order.deadline, order.token});
   operations_.erase(event.token);
   events_.push_back(event);
 }
@@ -112,35 +121,28 @@ std::string RedisClient::expiry_ms(std::uint32_t depth) const {
   return std::to_string(std::max<std::int64_t>(ms, 1));
 }
 
-void RedisClient::set_full(const RedisNode& node) { full_until_[&node] = clock_.now() + full_pause; }
-
-bool RedisClient::is_full(const RedisNode& node) const {
-  const auto found = full_until_.find(&node);
-  return found != full_until_.end() && clock_.now() < found->second;
-}
-
-void RedisClient::renew(const std::vector<StoredBlock>& blocks, const RedisMeaning& meaning) {
+void RedisClient::renew(const std::vector<StoredBlock>& blocks, const SharedValueNames& names) {
   stat_.renewed += blocks.size();
   if (!options_.expiry.expires()) return;
   std::map<RedisNode*, Commands> by_node;
   for (const StoredBlock& block : blocks) {
-    const std::string first = meaning.names.name(block.key, block.group, 0);
+    const std::string first = names.name(block.key, block.group, 0);
     Commands& commands = by_node[node_of(redis_slot(first))];
     const std::string expiry = expiry_ms(block.depth);
     append_command(commands.text, {"PEXPIRE", first, expiry});
-    append_command(commands.text, {"PEXPIRE", meaning.names.name(block.key, block.group, 1), expiry});
+    append_command(commands.text, {"PEXPIRE", names.name(block.key, block.group, 1), expiry});
     commands.count += 2;
   }
   order(std::move(by_node));
 }
 
-void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const RedisMeaning& meaning) {
+void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const SharedValueNames& names) {
   std::map<RedisNode*, Commands> by_node;
   for (const BlockKey& key : keys) {
-    const std::string first = meaning.names.name(key, group, 0);
+    const std::string first = names.name(key, group, 0);
     Commands& commands = by_node[node_of(redis_slot(first))];
     append_command(commands.text, {"UNLINK", first});
-    append_command(commands.text, {"UNLINK", meaning.names.name(key, group, 1)});
+    append_command(commands.text, {"UNLINK", names.name(key, group, 1)});
     commands.count += 2;
   }
   stat_.removed += keys.size();
@@ -149,7 +151,7 @@ void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const
 
 void RedisClient::order(std::map<RedisNode*, Commands>&& by_node) {
   for (auto& [node, commands] : by_node) {
-    if (node == nullptr || !node->usable() || orders_[node] >= orders_max) continue;
+    if (node == nullptr || !node->usable() || node->orders >= orders_max) continue;
     node->submit(std::make_unique<Order>(*this, *node, std::move(commands)), RedisNode::Lane::writing);
   }
 }
@@ -166,8 +168,6 @@ RedisNode* RedisClient::node_at(const RedisAddress& address) {
     place = std::find_if(nodes_.begin() + static_cast<std::ptrdiff_t>(options_.hosts.size()), nodes_.end(), is_free);
     if (place == nodes_.end()) return nullptr;
     map_changes_ += (*place)->changes() + 1;  // so that health_changes() grows
-    full_until_.erase(place->get());
-    orders_.erase(place->get());
   } else {
     place = nodes_.insert(nodes_.end(), nullptr);
   }

@@ -45,11 +45,12 @@ class RedisClient {
   RedisClient(const RedisClient&) = delete;
   RedisClient& operator=(const RedisClient&) = delete;
 
-  /// Begins an operation. Its token must differ from the tokens of all operations under way.
-  void begin(const std::shared_ptr<RedisOperation>& operation);
+  /// Begins an operation. Its token must differ from the tokens of all operations under way. `names` are those for its
+  /// fingerprint.
+  void begin(KeptOperation order, std::shared_ptr<const SharedValueNames> names);
   void cancel(std::uint64_t token);
-  void renew(const std::vector<StoredBlock>& blocks, const RedisMeaning& meaning);
-  void remove(const std::vector<BlockKey>& keys, GroupId group, const RedisMeaning& meaning);
+  void renew(const std::vector<StoredBlock>& blocks, const SharedValueNames& names);
+  void remove(const std::vector<BlockKey>& keys, GroupId group, const SharedValueNames& names);
 
   /// Does the work that is due. Must be called at next_deadline(), and after sent() or received() of a channel.
   void tick();
@@ -88,12 +89,9 @@ class RedisClient {
   [[nodiscard]] RedisNode* follow(const RedisRedirection& redirection);
   /// Handles an error reply that is not a redirection.
   void refused(RedisNode& node, const std::string& error);
-  /// `size` is the number of keys of a probe, or the bytes of a block.
-  void ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline);
+  void ended(const KeptOperation& order, ErrorCode error, std::uint32_t leading = 0);
   [[nodiscard]] std::unique_ptr<SharedValueReader> take_reader();
   void give_reader(std::unique_ptr<SharedValueReader> reader) { readers_.push_back(std::move(reader)); }
-  void set_full(const RedisNode& node);
-  [[nodiscard]] bool is_full(const RedisNode& node) const;
   /// Returns the expiry of a block in milliseconds; at least 1.
   [[nodiscard]] std::string expiry_ms(std::uint32_t depth) const;
 
@@ -117,8 +115,6 @@ class RedisClient {
   const std::shared_ptr<const SharedSecret> secret_;
   Random random_;
   std::vector<std::unique_ptr<RedisNode>> nodes_;
-  std::map<const RedisNode*, TimePoint> full_until_;
-  std::map<const RedisNode*, std::uint32_t> orders_;  ///< renewals and removals under way
 
   // The map of a cluster.
   std::vector<RedisNode*> slots_;  ///< empty: there is no map yet. A null entry: no node has the slot

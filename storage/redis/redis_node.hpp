@@ -60,6 +60,10 @@ class RedisNode {
   static constexpr int looks = 4;  ///< number of checks of a silent connection until its server counts as stalled
   using Outcome = CircuitBreaker::Outcome;
 
+  // Set and read by the client.
+  TimePoint full_until{};    ///< the node is full: no writes before this time
+  std::uint32_t orders = 0;  ///< renewals and removals under way
+
   /// Options, transport and random numbers must outlive the node.
   RedisNode(std::uint32_t number, RedisAddress address, const RedisOptions& options, RedisTransport& transport, Random& random);
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/slab.hpp"
 #include "base/waker.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "terrace/block_store.hpp"
@@ -71,17 +72,16 @@ class ResilientStore final : public BlockStore {
 
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
-  enum class Kind : unsigned char { unused, read, write };
+  enum class Kind : unsigned char { read, write };
   struct Operation {
-    Kind kind = Kind::unused;
+    Kind kind = Kind::read;
     CircuitBreaker::Admission admission = CircuitBreaker::Admission::passed;
-    bool waiting = false;
     bool last_try = false;           ///< the operation is not retried again
     std::uint32_t tries = 0;         ///< number of failed tries
     std::uint32_t next = none;       ///< next write in the same bucket
     std::uint64_t token = 0;         ///< the owner's token
     std::uint64_t retries_seen = 0;  ///< the value of write_retries_ when the operation was submitted
-    TimePoint due = never;           ///< time of the next try
+    TimePoint due = never;           ///< time of the next try; never: the store has the operation
     TimePoint begun{};               ///< time of the last try
     /// error of the last try. The initial value is for an operation that was never submitted, because it waits for its parent
     ErrorCode error = Errc::parent_missing;
@@ -112,7 +112,6 @@ class ResilientStore final : public BlockStore {
     return (kind == Kind::write ? write_breaker() : read_breaker()).state() != CircuitBreaker::State::closed;
   }
   [[nodiscard]] std::uint32_t add(const Operation& operation);
-  void drop(std::uint32_t id);
   [[nodiscard]] std::uint32_t& bucket_of(const BlockKey& key) { return buckets_[key.prefix64() & (buckets_.size() - 1)]; }
   void grow_buckets();
   [[nodiscard]] std::uint32_t find_write(const BlockKey& key, std::uint64_t token);
@@ -143,8 +142,7 @@ class ResilientStore final : public BlockStore {
   ResilienceOptions options_;
   Waker* waker_;
   std::array<CircuitBreaker, 2> breakers_;  ///< [0] for reads, [1] for writes
-  std::vector<Operation> operations_;       ///< the token that the store gets for a read is its index here
-  std::vector<std::uint32_t> free_;
+  Slab<Operation> operations_;              ///< the token that the store gets for a read is its number here
   /// writes by key. The store gets the owner's token for a write, because later events of the block carry it
   std::vector<std::uint32_t> buckets_;
   std::vector<std::uint32_t> waiting_;  ///< operations that wait for a retry, parents before their children

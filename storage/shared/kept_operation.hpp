@@ -36,17 +36,31 @@ struct KeptProbe {
   }
 };
 struct KeptOperation {
+  using Fingerprint = SharedStore::Fingerprint;
+
   SharedEvent::Kind kind{};
   std::uint64_t token = 0;
   TimePoint deadline = never;
-  SharedStore::Fingerprint fingerprint{};  ///< the fingerprint at the time of the call
+  Fingerprint fingerprint{};  ///< the fingerprint at the time of the call
   KeptProbe probe{};
   StoredBlock block{};  ///< for a read or a write
   std::span<std::byte> into{};
   std::span<const std::byte> from{};
 
+  [[nodiscard]] static KeptOperation of(const SharedProbe& probe, const Fingerprint& fingerprint) {
+    return {SharedEvent::Kind::probed, probe.token, probe.deadline, fingerprint, KeptProbe{probe}};
+  }
+  [[nodiscard]] static KeptOperation of(const SharedRead& read, const Fingerprint& fingerprint) {
+    return {SharedEvent::Kind::read, read.token, read.deadline, fingerprint, {}, read.block, read.into};
+  }
+  [[nodiscard]] static KeptOperation of(const SharedWrite& write, const Fingerprint& fingerprint) {
+    return {SharedEvent::Kind::written, write.token, write.deadline, fingerprint, {}, write.block, {}, write.from};
+  }
+
+  /// The bytes of the block; 0 for a probe.
+  [[nodiscard]] std::uint64_t block_bytes() const { return into.size() + from.size(); }
   /// The number of keys of a probe, or the bytes of a block.
-  [[nodiscard]] std::uint64_t size() const { return probe.keys.size() + into.size() + from.size(); }
+  [[nodiscard]] std::uint64_t size() const { return probe.keys.size() + block_bytes(); }
 };
 
 /// Counts an operation of this size that has ended with this event. The store itself counts mismatches, because only it knows

@@ -121,12 +121,12 @@ bool SharedValueNames::is_prefix(std::string_view prefix) noexcept {
   });
 }
 
-SharedValueNames::SharedValueNames(std::string_view prefix) : start_{prefix} {
+SharedValueNames::SharedValueNames(std::string_view prefix, const Fingerprint& fingerprint) : start_{prefix} {
   TERRACE_CHECK(is_prefix(prefix));
   start_ += ':';
   append_number(start_, shared_value_version, 10);
   start_ += ':';
-  use({});
+  use(fingerprint);
 }
 
 void SharedValueNames::use(const Fingerprint& fingerprint) {

@@ -104,7 +104,7 @@ class SharedValueNames {
   [[nodiscard]] static bool is_prefix(std::string_view prefix) noexcept;
 
   /// `prefix` must satisfy is_prefix().
-  explicit SharedValueNames(std::string_view prefix);
+  explicit SharedValueNames(std::string_view prefix, const Fingerprint& fingerprint = {});
   /// Sets the fingerprint for the names from now on.
   void use(const Fingerprint& fingerprint);
 
