@@ -12,12 +12,6 @@ namespace terrace {
 using State = StoreIndex::State;
 using Kind = IoOperation::Kind;
 
-namespace {
-
-bool is_no_space(int error) { return error == ENOSPC || error == EDQUOT; }
-
-}  // namespace
-
 CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine)
     : operations_{operations},
       files_{files},
@@ -155,7 +149,7 @@ void CapacityManager::grow() {
 /// Takes the lowest closed slot, and the closed slots that follow it directly in the same file.
 void CapacityManager::take_run(std::uint32_t count) {
   scratch_.clear();
-  index().take_closed(std::min(count, files_.run_slots_max()), scratch_);
+  index().take_closed(std::min(count, files_.layout().run_slots()), scratch_);
   run_ = {scratch_.front().value(), 0};
   for (const SlotId slot : scratch_) {
     if (slot.value() == run_.first + run_.count && files_.in_one_file(slot, SlotId{run_.first})) {
@@ -187,19 +181,13 @@ void CapacityManager::ended(const IoCompletion& completion) {
     case Step::opening_file:
       if (completion.error != 0) {
         files_.forget_prepared(new_file_);
-        fail(errno_code(completion.error));
-      } else {
-        files_.add_data_file(new_file_);
-        number_slots();
+        return fail(errno_code(completion.error));
       }
-      break;
+      files_.add_data_file(new_file_);
+      return number_slots();
     case Step::lengthening:
-      if (completion.error != 0) {
-        fail(errno_code(completion.error));
-      } else {
-        write_superblock(numbering_);
-      }
-      break;
+      if (completion.error != 0) return fail(errno_code(completion.error));
+      return write_superblock(numbering_);
     case Step::writing_superblock: superblock_step(completion); break;
     case Step::allocating: allocated(completion.error); break;
     case Step::giving_back: break;

@@ -110,8 +110,6 @@ class FileSet {
   [[nodiscard]] IoOperation operation(IoOperation::Kind kind, SlotId slot, std::uint32_t slots = 1) const;
   [[nodiscard]] std::filesystem::path path(SlotId slot) const { return data_path(layout_.file_of(slot)); }
   [[nodiscard]] bool in_one_file(SlotId a, SlotId b) const { return layout_.file_of(a) == layout_.file_of(b); }
-  /// The largest number of adjacent slots in one file.
-  [[nodiscard]] std::uint32_t run_slots_max() const;
   /// The first slot after `slot` that is not adjacent to its predecessor.
   [[nodiscard]] std::uint32_t end_of_run(SlotId slot) const;
 

@@ -24,8 +24,6 @@ namespace {
 
 static_assert(owner_text_bytes == superblock_copy_at, "the copy of the superblock follows the owner's text");
 
-bool is_no_space(ErrorCode error) { return error == errno_code(ENOSPC) || error == errno_code(EDQUOT); }
-
 std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 16); }
 
 void check_directories(const FileStoreConfig& config) {
@@ -448,7 +446,7 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
   }
   // A part may have been allocated. It is freed before the free space is asked for.
   undo_to(undo_.size() - 1);
-  if (!is_no_space(errno_code(taken.error))) {
+  if (!is_no_space(taken.error)) {
     refuse_store(errno_code(taken.error), "cannot make {} {} large", name.string(), to_string(wanted));
   }
   const Result<Bytes> left = files_.free_space(part.directory);

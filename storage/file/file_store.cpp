@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
 namespace terrace {
 
@@ -39,8 +39,6 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
 FileStore::~FileStore() { (void)close(); }
 
 IoOperation FileStore::operation_on(const StoreOperations::Started& started, IoOperation::Kind kind) {
-  if (started.id.value() >= moving_.size()) moving_.resize(started.id.value() + std::size_t{1});
-  moving_[started.id.value()] = {kind, started.slot, records_[started.slot.value()].checksum};
   IoOperation operation = files_.operation(kind, started.slot);
   operation.token = started.id.value();
   operation.fingerprint = &fingerprint_;
@@ -175,22 +173,22 @@ void FileStore::collect() {
 
 void FileStore::block_ended(const IoCompletion& completion) {
   const StoreOperations::Id id{static_cast<std::uint32_t>(completion.token)};
-  const Moving& moved = moving_[id.value()];
+  const SlotId slot = operations_.slot_of(id);
   const bool whole = completion.error == 0 && completion.bytes == files_.layout().block_bytes;
-  const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
-  files_.note_outcome(moved.slot, !whole && !no_space);
-  if (moved.kind == IoOperation::Kind::read) {
+  const bool no_space = is_no_space(completion.error);
+  files_.note_outcome(slot, !whole && !no_space);
+  if (!operations_.is_write(id)) {
     using Outcome = StoreOperations::ReadOutcome;
-    const Outcome of_whole = completion.checksum == moved.checksum ? Outcome::verified : Outcome::corrupt;
+    const Outcome of_whole = completion.checksum == records_[slot.value()].checksum ? Outcome::verified : Outcome::corrupt;
     operations_.end_read(id, whole ? of_whole : Outcome::io_failed);
     return;
   }
-  files_.note_unsynced(moved.slot);
+  files_.note_unsynced(slot);
   using Outcome = StoreOperations::WriteOutcome;
   if (whole) {
-    records_[moved.slot.value()].checksum = completion.checksum;
-    capacity_.wrote(moved.slot);
-    files_.note_data(moved.slot);
+    records_[slot.value()].checksum = completion.checksum;
+    capacity_.wrote(slot);
+    files_.note_data(slot);
   }
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
@@ -245,16 +243,15 @@ void FileStore::check_invariants() const {
 void add_health_of(const FileStore& files, StoreHealth& health) {
   health.lost_directories = files.lost_directories();
   if (!health.used_in_full) return;
-  if (const std::string& lost = files.durability_lost(); !lost.empty()) {
-    health.state = StoreState::degraded;
-    health.used_in_full = false;
-    health.reason = lost;
-  } else if (!health.lost_directories.empty()) {
-    health.state = StoreState::degraded;
-    health.used_in_full = false;
-    health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
-                                health.lost_directories.size(), health.lost_directories.front().string());
+  std::string reason = files.durability_lost();
+  if (reason.empty() && !health.lost_directories.empty()) {
+    reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
+                         health.lost_directories.size(), health.lost_directories.front().string());
   }
+  if (reason.empty()) return;
+  health.state = StoreState::degraded;
+  health.used_in_full = false;
+  health.reason = std::move(reason);
 }
 
 }  // namespace terrace

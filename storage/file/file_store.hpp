@@ -163,13 +163,7 @@ class FileStore final : public BlockStore {
   StoreOperations operations_;
   std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep visits
   CapacityManager capacity_;
-  std::vector<SlotRecord> records_;  ///< by slot
-  struct Moving {
-    IoOperation::Kind kind = IoOperation::Kind::read;
-    SlotId slot;
-    std::uint64_t checksum = 0;  ///< the checksum that a read must have
-  };
-  std::vector<Moving> moving_;  ///< by StoreOperations::Id
+  std::vector<SlotRecord> records_;  ///< by slot; constant while an operation reads the slot
   DirtyPages pages_;
   struct PageWrite {
     AlignedBuffer image;

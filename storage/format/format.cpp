@@ -146,10 +146,7 @@ Bytes StoreLayout::data_file_bytes(std::uint32_t file) const {
   return Bytes{std::min(slots_in(file % directories) - before, slots_per_file) * block_bytes};
 }
 
-std::uint64_t StoreLayout::end_of_run(SlotId slot) const {
-  const std::uint32_t run = directories == 1 ? slots_per_file : stripe_slots;
-  return (slot.value() / run + std::uint64_t{1}) * run;
-}
+std::uint64_t StoreLayout::end_of_run(SlotId slot) const { return (slot.value() / run_slots() + std::uint64_t{1}) * run_slots(); }
 
 Bytes StoreLayout::total_bytes() const {
   const std::uint32_t pages = directories == 1 ? 1 : 2 * directories;

@@ -44,11 +44,7 @@ Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
       if (*parent != none) consider(*parent);
       return Errc::full;
     }
-    const std::uint32_t victim = leaves_.top().handle;
-    const std::uint32_t parent_before = entry(victim).parent;
-    placed.evicted = Evicted{entry(victim).block.key, entry(victim).write_token};
-    forget(victim, Reuse::yes);
-    if (parent_before != none && parent_before != *parent) consider(parent_before);
+    placed = evict_leaf(Reuse::yes, *parent);
   }
 
   const std::optional<SlotId> slot = *parent == none ? free_.take() : free_.take_after(SlotId{*parent});
@@ -294,12 +290,16 @@ std::optional<StoreIndex::Freed> StoreIndex::shrink() {
     return Freed{*free, std::nullopt};
   }
   if (leaves_.empty()) return std::nullopt;
+  return evict_leaf(Reuse::no);
+}
+
+StoreIndex::Freed StoreIndex::evict_leaf(Reuse reuse, std::uint32_t in_use) {
   const std::uint32_t victim = leaves_.top().handle;
-  const std::uint32_t parent_before = entry(victim).parent;
+  const std::uint32_t parent = entry(victim).parent;
   const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
-  forget(victim);
-  if (parent_before != none) consider(parent_before);
-  return Freed{SlotId{victim}, evicted};
+  forget(victim, reuse);
+  if (parent != none && parent != in_use) consider(parent);
+  return {SlotId{victim}, evicted};
 }
 
 void StoreIndex::take_closing(std::vector<SlotId>& closing) {

@@ -206,6 +206,8 @@ class StoreIndex {
   enum class Reuse : bool { no, yes };
   /// Removes a block without children from everything except its slot, which stays in use until it is released.
   void forget(std::uint32_t slot, Reuse reuse = Reuse::no);
+  /// Evicts the least recently used leaf, of which there must be one. Its parent may become a leaf, unless it is `in_use`.
+  Freed evict_leaf(Reuse reuse, std::uint32_t in_use = none);
   void begin_closing(std::uint32_t slot);
   void number_closed();
   /// With Reuse::yes the slot becomes free even if the limit is exceeded, because the caller takes it at once.

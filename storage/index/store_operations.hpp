@@ -47,6 +47,9 @@ class StoreOperations {
   /// Returns the write to do. Returns nothing if the event is already there, or if an earlier write of the same key is under way;
   /// then one I/O serves both, and each gets its event.
   [[nodiscard]] std::optional<Started> start_write(const StoreWrite& write);
+  /// The slot of a started operation.
+  [[nodiscard]] SlotId slot_of(Id id) const { return operations_.at(id.value()).slot; }
+  [[nodiscard]] bool is_write(Id id) const { return operations_.at(id.value()).kind == Kind::write; }
   /// Reports that the I/O of a started operation has ended. It must not access its buffer or its slot any more.
   void end_read(Id id, ReadOutcome outcome);
   void end_write(Id id, WriteOutcome outcome);

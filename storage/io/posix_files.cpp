@@ -191,15 +191,7 @@ Result<Bytes> PosixFiles::allocated(FileId id) {
 }
 
 Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
-  const Result<Bytes> now = size(id);
-  if (!now) return now.error();
-  const auto bytes = static_cast<off_t>(count(wanted));
-  // Allocate even if the size is already correct, because a copied file may have holes.
-  if (wanted >= *now && bytes > 0) {
-    if (const int error = allocate(file(id), 0, bytes)) return errno_code(error);
-    return {};
-  }
-  return done_or_errno(::ftruncate(file(id).fd, bytes));
+  return done_or_errno(::ftruncate(file(id).fd, static_cast<off_t>(count(wanted))));
 }
 
 int PosixFiles::allocate(File& file, off_t offset, off_t bytes) noexcept {

@@ -1,16 +1,16 @@
 #include "storage/io/uring_io.hpp"
 
+#include "base/check.hpp"
 #include "base/thread.hpp"
 #include "storage/io/posix_files.hpp"
 #include "storage/io/queued_engine.hpp"
 #include "storage/io/uring_ring.hpp"
 
+#include <blockingconcurrentqueue.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -46,42 +46,27 @@ class FileWorker {
   FileWorker(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
     thread_ = start_thread<std::jthread>("terrace-files", [this] { run(); });
   }
-  ~FileWorker() {
-    push({});
-    thread_.join();
-  }
+  ~FileWorker() { push({}); }
   FileWorker(const FileWorker&) = delete;
   FileWorker& operator=(const FileWorker&) = delete;
 
   /// An entry without a file ends the thread.
-  void push(const UringRing::Work& work) {
-    {
-      const std::lock_guard lock{mutex_};
-      waiting_.push_back(work);
-    }
-    arrived_.notify_one();
-  }
+  void push(const UringRing::Work& work) { TERRACE_CHECK(waiting_.enqueue(token_, work)); }
 
  private:
   void run() {
     AlignedBuffer none;
-    for (;;) {
-      std::unique_lock lock{mutex_};
-      arrived_.wait(lock, [this] { return !waiting_.empty(); });
-      const UringRing::Work work = waiting_.front();
-      waiting_.pop_front();
-      lock.unlock();
-      if (work.file == nullptr) return;
+    UringRing::Work work;
+    for (waiting_.wait_dequeue(work); work.file != nullptr; waiting_.wait_dequeue(work)) {
       completions_.push(files_.perform(work.operation, *work.file, none));
     }
   }
 
   PosixFiles& files_;
   CompletionQueue<IoCompletion>::Producer completions_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<UringRing::Work> waiting_;
-  std::jthread thread_;
+  moodycamel::BlockingConcurrentQueue<UringRing::Work> waiting_;
+  moodycamel::ProducerToken token_{waiting_};
+  std::jthread thread_;  ///< joined before the queue is destroyed
 };
 
 std::string reason(int error) {

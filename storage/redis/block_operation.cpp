@@ -242,9 +242,7 @@ void RedisBlockOperation::expire() {
   end(Errc::deadline_exceeded);
 }
 
-void RedisBlockOperation::end(ErrorCode error) {
-  if (has_ended()) return;
-  set_ended();
+void RedisBlockOperation::finish(ErrorCode error) {
   if (reader_) client_.give_reader(std::move(reader_));
   client_.ended(order_, error);
 }

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -38,12 +39,14 @@ class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
   virtual void start() = 0;
   /// Handles an expired deadline: reports a failure to the nodes that have not answered, and ends the operation.
   virtual void expire() = 0;
-  /// Ends the operation with an event. The caller's memory is not accessed any more.
-  virtual void end(ErrorCode error) = 0;
+  /// Ends the operation with an event. The caller's memory is not accessed any more. A second call does nothing.
+  void end(ErrorCode error) {
+    if (!std::exchange(ended_, true)) finish(error);
+  }
 
  protected:
-  /// Called once, by end().
-  void set_ended() { ended_ = true; }
+  /// Reports the end to the client.
+  virtual void finish(ErrorCode error) = 0;
 
   RedisClient& client_;
   const KeptOperation order_;
@@ -63,13 +66,13 @@ class RedisBlockOperation final : public RedisOperation {
 
   void start() override;
   void expire() override;
-  void end(ErrorCode error) override;
 
  private:
   class Commands;
   class Reading;
   class Writing;
 
+  void finish(ErrorCode error) override;
   [[nodiscard]] bool writes() const { return order_.kind == SharedEvent::Kind::written; }
   [[nodiscard]] std::string name(std::uint32_t part) const { return names_->name(order_.block.key, order_.block.group, part); }
   void send(RedisNode* node, bool asking);
@@ -97,12 +100,12 @@ class RedisProbeOperation final : public RedisOperation {
 
   void start() override;
   void expire() override;
-  void end(ErrorCode error) override;
 
  private:
   enum class Known : std::uint8_t { unknown, there, missing, declined, failed };
   class Asking;
 
+  void finish(ErrorCode error) override;
   void ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking);
   /// Ends the operation if the number of leading blocks is known, or with SharedProbe::there, the state of every block.
   void end_if_known();

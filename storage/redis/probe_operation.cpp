@@ -131,9 +131,7 @@ void RedisProbeOperation::expire() {
   end(Errc::deadline_exceeded);
 }
 
-void RedisProbeOperation::end(ErrorCode error) {
-  if (has_ended()) return;
-  set_ended();
+void RedisProbeOperation::finish(ErrorCode error) {
   if (!order_.probe.there.empty()) {
     for (std::size_t key = 0; key < known_.size(); ++key) order_.probe.there[key] = known_[key] == Known::there ? 1 : 0;
     leading_ = static_cast<std::uint32_t>(std::ranges::count(known_, Known::there));

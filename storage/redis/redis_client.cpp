@@ -324,9 +324,7 @@ TimePoint RedisClient::next_deadline() const {
 
 bool RedisClient::usable() const {
   if (options_.cluster && slots_.empty()) return awaits_map();
-  const auto usable = [](const RedisNode* node) { return node->usable(); };
-  if (!options_.cluster) return usable(nodes_.front().get());
-  return std::ranges::any_of(mapped_, usable);
+  return options_.cluster ? std::ranges::any_of(mapped_, &RedisNode::usable) : nodes_.front()->usable();
 }
 
 std::uint64_t RedisClient::health_changes() const {
@@ -337,13 +335,15 @@ std::uint64_t RedisClient::health_changes() const {
 
 SharedHealth RedisClient::health() const {
   SharedHealth health;
+  std::size_t answering = 0;
   std::size_t well = 0;
   for (const auto& node : nodes_) {
     const bool mapped = !options_.cluster || slots_.empty() || std::ranges::find(mapped_, node.get()) != mapped_.end();
     if (!mapped) continue;
     health.nodes.push_back(node->describe());
     const bool answers = node->is_ready() && !node->declines();
-    if (answers && node->complaint().empty()) ++well;
+    answering += answers;
+    well += answers && node->complaint().empty();
     if (!health.reason.empty()) continue;
     if (!answers) {
       health.reason = fmt::format("{} is not used: {}", to_string(node->address()),
@@ -352,8 +352,6 @@ SharedHealth RedisClient::health() const {
       health.reason = fmt::format("{} forbids something: {}", to_string(node->address()), node->complaint());
     }
   }
-  const auto answering = std::ranges::count_if(
-      health.nodes, [](const SharedNode& node) { return node.connections > 0 && node.breaker == BreakerState::closed; });
   const auto lost = std::ranges::count(slots_, nullptr);
   if (!map_trouble_.empty() && slots_.empty()) health.reason = map_trouble_;
   else if (lost > 0 && health.reason.empty())
