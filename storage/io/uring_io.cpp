@@ -1,12 +1,13 @@
 #include "storage/io/uring_io.hpp"
 
+#include <blockingconcurrentqueue.h>  // before liburing, which defines BLOCK_SIZE
+
 #include "base/check.hpp"
 #include "base/thread.hpp"
 #include "storage/io/posix_files.hpp"
 #include "storage/io/queued_engine.hpp"
 #include "storage/io/uring_ring.hpp"
 
-#include <blockingconcurrentqueue.h>
 #include <fmt/format.h>
 
 #include <algorithm>
