@@ -21,8 +21,6 @@ CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations&
           std::clamp<std::uint64_t>(count(config.growth_piece_bytes) / count(config.block_bytes), 1, slots_max))},
       ahead_{config.writes_max} {}
 
-std::uint32_t CapacityManager::open_slots() const { return index().capacity() - index().count(State::closing); }
-
 void CapacityManager::start(std::vector<SlotId>& gone) {
   sparse_ = files_.sparse();
   const std::uint32_t slots = index().slots();

@@ -98,7 +98,7 @@ class FileSet {
   /// std::system_error.
   void commit();
   /// Does the work of the destructor. A second call does nothing.
-  void close();
+  void close() { close_to(0); }
 
   // ---- slots
 

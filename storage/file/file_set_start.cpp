@@ -179,8 +179,6 @@ void FileSet::close_to(std::size_t files) {
   for (; open_.size() > files; open_.pop_back()) files_.close(open_.back());
 }
 
-void FileSet::close() { close_to(0); }
-
 FileId FileSet::open(const std::filesystem::path& path, Direct direct) {
   const Result<OpenedFile> opened = files_.open(path, Create::if_missing, direct);
   if (!opened) cannot_open(path, opened.error());

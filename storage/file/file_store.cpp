@@ -36,8 +36,6 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
   write_pages();
 }
 
-FileStore::~FileStore() { (void)close(); }
-
 IoOperation FileStore::operation_on(const StoreOperations::Started& started, IoOperation::Kind kind) {
   IoOperation operation = files_.operation(kind, started.slot);
   operation.token = started.id.value();
@@ -129,8 +127,6 @@ void FileStore::pump_capacity() {
   records_on_disk_.resize(files_.layout().catalog_pages());
 }
 
-StoreStat FileStore::stat() const { return completed(operations_.stat()); }
-
 StoreStat FileStore::completed(StoreStat stat) const {
   capacity_.add_to(stat);
   files_.add_to(stat);
@@ -193,8 +189,6 @@ void FileStore::block_ended(const IoCompletion& completion) {
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
 
-bool FileStore::is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
-
 /// Drops the blocks in lost slots. It must be called until is_swept(), because slots that an operation uses, or that are closing,
 /// can be handled only later.
 void FileStore::sweep_lost(Sweep extent) {
@@ -219,8 +213,6 @@ void FileStore::sweep_lost(Sweep extent) {
   // Wake the owner, so that it polls the events and calls again.
   if (index.count(State::lost) > before) engine_.waker().wake();
 }
-
-void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const { operations_.for_each(visit); }
 
 std::optional<FileStore::Location> FileStore::location(const BlockKey& key) const {
   const StoreIndex& index = operations_.index();

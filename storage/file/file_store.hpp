@@ -59,7 +59,7 @@ class FileStore final : public BlockStore {
   /// std::system_error, it leaves nothing new on the disk; see FileSet.
   FileStore(const FileStoreConfig& config, IoEngine& engine);
   /// Calls close().
-  ~FileStore() override;
+  ~FileStore() override { (void)close(); }
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
@@ -76,10 +76,10 @@ class FileStore final : public BlockStore {
     return operations_.in_flight() + flushes_.size() + served_flushes_.size();
   }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.layout().block_bytes}; }
-  [[nodiscard]] StoreStat stat() const override;
+  [[nodiscard]] StoreStat stat() const override { return completed(operations_.stat()); }
   /// Returns the same without `orphans`, which makes it fast.
   [[nodiscard]] StoreStat quick_stat() const override { return completed(operations_.quick_stat()); }
-  void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
+  void for_each(const std::function<void(const StoredBlock&)>& visit) const override { operations_.for_each(visit); }
   void check_invariants() const override;
 
   /// Waits for the operations under way, makes everything durable, closes the files and releases the lock. It has no time limit.
@@ -121,7 +121,7 @@ class FileStore final : public BlockStore {
   /// Drops blocks in lost slots: a limited number, or all.
   enum class Sweep : bool { some, all };
   void sweep_lost(Sweep extent);
-  [[nodiscard]] bool is_swept() const;
+  [[nodiscard]] bool is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
   void block_ended(const IoCompletion& completion);
   void mark_changed();
   void write_pages();

@@ -146,8 +146,6 @@ Bytes StoreLayout::data_file_bytes(std::uint32_t file) const {
   return Bytes{std::min(slots_in(file % directories) - before, slots_per_file) * block_bytes};
 }
 
-std::uint64_t StoreLayout::end_of_run(SlotId slot) const { return (slot.value() / run_slots() + std::uint64_t{1}) * run_slots(); }
-
 Bytes StoreLayout::total_bytes() const {
   const std::uint32_t pages = directories == 1 ? 1 : 2 * directories;
   return Bytes{slots * block_bytes} + catalog_bytes() + Bytes{pages * std::uint64_t{catalog_page_bytes}};

@@ -217,10 +217,6 @@ Bytes PosixFiles::file_bytes_max() const {
   return Bytes{known ? std::uint64_t{limit.rlim_cur} : std::numeric_limits<std::uint64_t>::max()};
 }
 
-bool PosixFiles::sparse(FileId id) const { return file(id).sparse; }
-
-Direct PosixFiles::direct(FileId id) const { return file(id).direct ? Direct::yes : Direct::no; }
-
 PosixFiles::File& PosixFiles::file(FileId id) const {
   TERRACE_CHECK(id.value() < files_.size());
   TERRACE_CHECK(files_[id.value()] != nullptr);

@@ -29,8 +29,6 @@ ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
   }
 }
 
-ThreadedIo::~ThreadedIo() { stop(); }
-
 void ThreadedIo::stop() noexcept {
   for (std::size_t n = 0; n < threads_.size(); ++n) TERRACE_CHECK(work_.enqueue(work_token_, Work{}));
   threads_.clear();

@@ -34,7 +34,7 @@ class ThreadedIo final : public QueuedEngine {
   /// `waker` and `calls` must outlive the engine. Throws std::system_error if a thread or a descriptor cannot be created.
   ThreadedIo(Config config, Waker& waker, PosixCalls& calls = PosixCalls::system());
   /// Finishes the operations under way, then ends the threads.
-  ~ThreadedIo() override;
+  ~ThreadedIo() override { stop(); }
   ThreadedIo(const ThreadedIo&) = delete;
   ThreadedIo& operator=(const ThreadedIo&) = delete;
 

@@ -141,8 +141,6 @@ void MemoryStore::carry_out(const Work& work) {
   operations_.end_write(work.started.id, Outcome::done);
 }
 
-void MemoryStore::for_each(const std::function<void(const StoredBlock&)>& visit) const { operations_.for_each(visit); }
-
 std::span<std::byte> MemoryStore::raw(const BlockKey& key) {
   const std::optional<SlotId> slot = operations_.index().find(key);
   if (!slot || operations_.index().at(*slot).state != StoreIndex::State::ready) return {};

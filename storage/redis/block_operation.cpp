@@ -165,7 +165,6 @@ RedisBlockOperation::RedisBlockOperation(RedisClient& client, KeptOperation orde
       left_{all_of(parts_)} {}
 
 void RedisBlockOperation::start() {
-  if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   RedisNode* const node = client_.node_of(slot_);
   if (writes() && node != nullptr && client_.clock_.now() < node->full_until) return end(Errc::full);
   if (!writes()) {

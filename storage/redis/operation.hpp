@@ -35,7 +35,7 @@ class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
   [[nodiscard]] const KeptOperation& order() const { return order_; }
   [[nodiscard]] bool has_ended() const { return ended_; }
 
-  /// Sends the commands. The client must know the nodes.
+  /// Sends the commands. The client must not be waiting for the map of a cluster.
   virtual void start() = 0;
   /// Handles an expired deadline: reports a failure to the nodes that have not answered, and ends the operation.
   virtual void expire() = 0;

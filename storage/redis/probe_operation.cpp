@@ -83,7 +83,6 @@ RedisProbeOperation::RedisProbeOperation(RedisClient& client, KeptOperation orde
     : RedisOperation{client, std::move(order), std::move(names)}, known_(order_.probe.keys.size(), Known::unknown) {}
 
 void RedisProbeOperation::start() {
-  if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   std::map<RedisNode*, std::vector<std::uint32_t>> by_node;
   std::string name;
   for (std::uint32_t key = 0; key < known_.size(); ++key) {

@@ -85,7 +85,8 @@ void RedisClient::begin(KeptOperation order, std::shared_ptr<const SharedValueNa
   const bool added = operations_.emplace(kept.token, operation).second;
   TERRACE_CHECK(added);
   if (kept.deadline != never) deadlines_.emplace(kept.deadline, kept.token);
-  operation->start();
+  if (awaits_map()) without_map_.push_back(std::move(operation));
+  else operation->start();
 }
 
 void RedisClient::cancel(std::uint64_t token) {
@@ -197,8 +198,6 @@ bool RedisClient::awaits_map() const {
   return options_.cluster && slots_.empty() && map_trouble_.empty() &&
          std::ranges::any_of(nodes_, [](const auto& node) { return node->usable(); });
 }
-
-void RedisClient::wait_for_map(std::shared_ptr<RedisOperation> operation) { without_map_.push_back(std::move(operation)); }
 
 RedisNode* RedisClient::follow(const RedisRedirection& redirection) {
   if (!options_.cluster) return nullptr;

@@ -83,8 +83,6 @@ class RedisClient {
   // for operations
   /// Returns the node that has the slot, or null if no node is known to have it, or if there is no map yet.
   [[nodiscard]] RedisNode* node_of(std::uint32_t slot);
-  [[nodiscard]] bool awaits_map() const;
-  void wait_for_map(std::shared_ptr<RedisOperation> operation);
   /// Returns the node of the redirection. Null: a single server must not redirect, or there are too many used nodes.
   [[nodiscard]] RedisNode* follow(const RedisRedirection& redirection);
   /// Handles an error reply that is not a redirection.
@@ -105,6 +103,8 @@ class RedisClient {
   [[nodiscard]] RedisNode* node_at(const RedisAddress& address);
   /// Marks the node as used, with its share of the connections. Returns false if no connections are left.
   [[nodiscard]] bool add_to_map(RedisNode* node);
+  /// Returns true while operations wait for the first map.
+  [[nodiscard]] bool awaits_map() const;
   void ask_for_map(TimePoint now);
   void read_map(const RespValue& reply, const RedisNode& asked);
   void choose_used();

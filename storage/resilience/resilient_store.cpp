@@ -305,8 +305,6 @@ TimePoint ResilientStore::next_deadline() const {
   return next;
 }
 
-std::size_t ResilientStore::in_flight() const { return store_.in_flight() + waiting_.size() + events_.size(); }
-
 StoreHealth ResilientStore::health() const {
   StoreHealth health = counted_;
   const auto badness = [](const CircuitBreaker& breaker) {

@@ -56,7 +56,7 @@ class ResilientStore final : public BlockStore {
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(Blocks blocks) override { return store_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  [[nodiscard]] std::size_t in_flight() const override;
+  [[nodiscard]] std::size_t in_flight() const override { return store_.in_flight() + waiting_.size() + events_.size(); }
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Bytes block_bytes() const override { return store_.block_bytes(); }
   /// The stat() of the store. A write that waits for its retry has no slot, and is not counted in `writing`.
