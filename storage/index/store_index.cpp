@@ -56,7 +56,10 @@ Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
   e.operations = 1;
   slots_.emplace(block.key, slot->value());
   set_state(slot->value(), State::writing);
-  if (*parent != none) link(slot->value(), *parent);
+  if (*parent != none) {
+    link(slot->value(), *parent);
+    consider(*parent);
+  }
   return placed;
 }
 
@@ -190,9 +193,9 @@ void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
     if (block.depth == 0) {
       path.push_back(slot);
     } else if (slot > 0 && is_parent(slot - 1, block)) {
-      link_child(slot, slot - 1);
+      link(slot, slot - 1);
     } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
-      link_child(slot, found->second);
+      link(slot, found->second);
     }
   }
   while (!path.empty()) {
@@ -230,11 +233,6 @@ void StoreIndex::consider(std::uint32_t slot) {
 }
 
 void StoreIndex::link(std::uint32_t slot, std::uint32_t parent) {
-  link_child(slot, parent);
-  consider(parent);
-}
-
-void StoreIndex::link_child(std::uint32_t slot, std::uint32_t parent) {
   Entry& e = entry(slot);
   e.parent = parent;
   e.next_sibling = entry(parent).first_child;

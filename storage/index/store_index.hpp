@@ -197,9 +197,8 @@ class StoreIndex {
   /// The slot of the parent, or `none` if the depth is 0. Returns nothing if the block has no parent to which it could be linked.
   [[nodiscard]] std::optional<std::uint32_t> parent_of(const StoredBlock& block) const;
   void set_state(std::uint32_t slot, State state);
-  void consider(std::uint32_t slot);  ///< adds the slot to the heap or removes it, as its state requires
-  void link(std::uint32_t slot, std::uint32_t parent);
-  void link_child(std::uint32_t slot, std::uint32_t parent);  ///< the same without a change in the heap
+  void consider(std::uint32_t slot);                    ///< adds the slot to the heap or removes it, as its state requires
+  void link(std::uint32_t slot, std::uint32_t parent);  ///< makes the slot's block a child; the parent may be a leaf no more
   void enter_restored_keys(std::vector<SlotId>& dropped);
   void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);

@@ -87,18 +87,12 @@ Result<void> MemoryStore::resize(Blocks wanted) {
   }
   operations_.begin_call();
   index.limit(blocks);
-  open_closed();
+  closed_.clear();
+  if (blocks > index.capacity()) index.take_closed(blocks - index.capacity(), closed_);
+  for (const SlotId slot : closed_) index.open(slot);
   shrink();
   wake();
   return {};
-}
-
-void MemoryStore::open_closed() {
-  StoreIndex& index = operations_.index();
-  if (index.capacity() >= index.limit()) return;
-  closed_.clear();
-  index.take_closed(index.limit() - index.capacity(), closed_);
-  for (const SlotId slot : closed_) index.open(slot);
 }
 
 void MemoryStore::shrink() {

@@ -66,7 +66,6 @@ class MemoryStore final : public BlockStore {
   void carry_out(const Work& work);
   void wake();
   void shrink();
-  void open_closed();
 
   struct Chunk {
     std::uint32_t first;  ///< the number of its first slot

@@ -31,13 +31,13 @@ void ResilientStore::read(std::span<const StoreRead> batch) {
   for (const StoreRead& read : batch) {
     if (inside_back_off(read.key, now)) {
       ++counted_.held_back;
-      answer(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
+      events_.push_back({StoreEvent::Kind::read, read.token, read.key, Errc::io_failed});
       continue;
     }
     const Admission admission = breaker_of(Kind::read).admit(now);
     if (admission == Admission::declined) {
       ++counted_.declined;
-      answer(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
+      events_.push_back({StoreEvent::Kind::read, read.token, read.key, Errc::not_found});
       continue;
     }
     Operation operation;
@@ -59,7 +59,7 @@ void ResilientStore::write(std::span<const StoreWrite> batch) {
   for (const StoreWrite& write : batch) {
     const auto refuse = [&](std::uint64_t& count) {
       ++count;
-      answer(StoreEvent::Kind::written, write.token, write.block.key, Errc::refused);
+      events_.push_back({StoreEvent::Kind::written, write.token, write.block.key, Errc::refused});
     };
     if (inside_back_off(write.block.key, now)) {
       refuse(counted_.held_back);
@@ -82,11 +82,8 @@ void ResilientStore::write(std::span<const StoreWrite> batch) {
     operation.block = write.block;
     operation.from = write.from;
     const std::uint32_t id = add(operation);
-    if (parent != none) {
-      begin_wait(id, operations_.at(parent).due);
-    } else {
-      hand_over(id);
-    }
+    if (parent != none) begin_wait(id, operations_.at(parent).due);
+    else hand_over(id);
   }
   submit();
   wake();
@@ -121,19 +118,17 @@ std::size_t ResilientStore::poll(std::vector<StoreEvent>& out) {
   for (const StoreEvent& event : store_events_) on_event(event, now, out);
   if (!waiting_.empty()) retry_due(now);
   submit();
-  if (!failing_.empty()) forget_failures(now);
+  // A record is dropped when its back-off has been over for as long as it lasted. The next failure of the key is then a first
+  // one.
+  std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
   return out.size() - before;
 }
 
 void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out) {
   using Event = StoreEvent::Kind;
-  if (event.kind == Event::removed || event.kind == Event::evicted) {
+  if (event.kind != Event::read && event.kind != Event::written) {
     out.push_back(event);
-    if (!waiting_.empty()) end_below(event.key, out);
-    return;
-  }
-  if (event.kind == Event::flushed) {
-    out.push_back(event);
+    if (event.kind != Event::flushed && !waiting_.empty()) end_below(event.key, out);
     return;
   }
   // Reads have the index of the operation as their token. Writes keep the owner's token, so they are found by key and token.
@@ -144,7 +139,7 @@ void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vecto
   operation.admission = Admission::passed;
   if (!event.error) {
     if (operation.tries > 0) ++counted_.recovered;
-    if (!failing_.empty()) std::erase_if(failing_, [&](const Failing& failing) { return failing.key == event.key; });
+    std::erase_if(failing_, [&](const Failing& failing) { return failing.key == event.key; });
     return end(id, {}, out);
   }
   const ErrorClass failure = class_of(event.error);
@@ -212,12 +207,8 @@ void ResilientStore::end(std::uint32_t id, ErrorCode error, std::vector<StoreEve
     while (*link != id) link = &operations_.at(*link).next;
     *link = operation.next;
   }
-  StoreEvent event;
-  event.kind = operation.kind == Kind::write ? StoreEvent::Kind::written : StoreEvent::Kind::read;
-  event.token = operation.token;
-  event.key = operation.block.key;
-  event.error = error;
-  out.push_back(event);
+  const auto kind = operation.kind == Kind::write ? StoreEvent::Kind::written : StoreEvent::Kind::read;
+  out.push_back({kind, operation.token, operation.block.key, error});
 }
 
 void ResilientStore::begin_wait(std::uint32_t id, TimePoint due) {
@@ -293,12 +284,6 @@ bool ResilientStore::inside_back_off(const BlockKey& key, TimePoint now) const {
   return std::ranges::any_of(failing_, [&](const Failing& failing) { return failing.key == key && failing.until > now; });
 }
 
-/// Drops the record of a key when its back-off has been over for as long as it lasted. The next failure of the key is then a
-/// first one.
-void ResilientStore::forget_failures(TimePoint now) {
-  std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
-}
-
 TimePoint ResilientStore::next_deadline() const {
   TimePoint next = store_.next_deadline();
   for (const std::uint32_t id : waiting_) next = std::min(next, operations_.at(id).due);
@@ -361,10 +346,6 @@ std::uint32_t ResilientStore::waiting_write(const BlockKey& key) const {
     if (operations_.at(id).kind == Kind::write && operations_.at(id).block.key == key) return id;
   }
   return none;
-}
-
-void ResilientStore::answer(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error) {
-  events_.push_back({kind, token, key, error});
 }
 
 void ResilientStore::wake() {

@@ -131,8 +131,6 @@ class ResilientStore final : public BlockStore {
   void end_waiting(Kind kind, std::vector<StoreEvent>& out);
   [[nodiscard]] TimePoint note_failure(const BlockKey& key, TimePoint now);
   [[nodiscard]] bool inside_back_off(const BlockKey& key, TimePoint now) const;
-  void forget_failures(TimePoint now);
-  void answer(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error);
   void wake();
 
   static constexpr std::size_t failing_max = 256;
