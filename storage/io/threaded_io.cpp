@@ -11,9 +11,9 @@
 
 namespace terrace {
 ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
-    : QueuedEngine{config.in_flight_max, config.threads, waker},
+    : QueuedEngine{config.threads, waker},
       files_{calls},
-      work_{config.in_flight_max, 1, 0},
+      work_{in_flight_max, 1, 0},
       work_token_{work_},
       ahead_{64, 1, 0},
       ahead_token_{ahead_},

@@ -25,8 +25,6 @@ class ThreadedIo final : public QueuedEngine {
  public:
   struct Config {
     unsigned threads = 16;
-    /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
-    std::size_t in_flight_max = 4096;
     /// The limit for reads and writes together, in bytes per second; 0 is no limit. It emulates a slower disk in experiments.
     BytesPerSecond bandwidth{};
   };

@@ -88,9 +88,9 @@ unsigned rings_of(unsigned configured) {
 class UringEngine final : public QueuedEngine {
  public:
   UringEngine(const UringIo::Config& config, Waker& owner, UringCalls& calls, PosixCalls& posix_calls)
-      : QueuedEngine{config.in_flight_max, rings_of(config.rings) + 1, owner}, files_{posix_calls, rings_} {
+      : QueuedEngine{rings_of(config.rings) + 1, owner}, files_{posix_calls, rings_} {
     for (unsigned n = 0; n < rings_of(config.rings); ++n) {
-      rings_.push_back(std::make_unique<UringRing>(config.depth, config.in_flight_max, calls, completions()));
+      rings_.push_back(std::make_unique<UringRing>(config.depth, in_flight_max, calls, completions()));
     }
     file_worker_.emplace(files_, completions());
   }
