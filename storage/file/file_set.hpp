@@ -275,7 +275,8 @@ class FileSet {
   void claim(std::uint32_t number, bool may_be_empty);
   void write_part(const StorePart& part, FileId file, const std::filesystem::path& directory);
   [[nodiscard]] std::optional<StorePart> part_in(const std::filesystem::path& directory);
-  void refuse_part_as_store();
+  /// Returns the part in the first directory. Refuses a further directory of a store.
+  [[nodiscard]] std::optional<StorePart> first_part();
   /// Refuses a store made by an earlier version, which had its files in FileStoreConfig::directory itself.
   void refuse_former_layout(const FileStoreConfig& config);
 

@@ -150,7 +150,7 @@ FileSet::FileSet(const FileStoreConfig& config, IoEngine& engine)
     if (layout_.directories > 1) {
       open_parts(config);
     } else if (recorded_slots_ == 0) {
-      refuse_part_as_store();
+      (void)first_part();
     }
     take_room(config);
     data_ends_.resize(data_.size());

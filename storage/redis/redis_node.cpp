@@ -190,6 +190,7 @@ void RedisNode::disconnect(std::uint32_t number, Outcome outcome, TimePoint now)
   connection.renew_for.clear();
   ++changes_;
   breaker_.ended(std::exchange(connection.admission, Admission::passed), outcome, now);
+  connection.sent = connection.received = 0;
   connection.channel.end();
 }
 

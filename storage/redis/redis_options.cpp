@@ -86,11 +86,6 @@ void read_parameters(RedisOptions& options, std::string_view text) {
   }
 }
 
-void read_user(RedisOptions& options, std::string_view text) {
-  options.user = unescaped(take_until(text, ':'));
-  options.password = unescaped(text);
-}
-
 /// The % before the zone of an IPv6 address is %25 in a URL (RFC 6874). Others may write it as it is.
 std::string with_zone(std::string_view host) {
   std::string plain{host};
@@ -162,7 +157,9 @@ RedisOptions parse_redis_url(std::string_view url) {
   std::string_view servers = take_until(place, '/');
   // A password may contain an @.
   if (const std::size_t at = servers.rfind('@'); at != std::string_view::npos) {
-    read_user(options, servers.substr(0, at));
+    std::string_view user = servers.substr(0, at);
+    options.user = unescaped(take_until(user, ':'));
+    options.password = unescaped(user);
     servers.remove_prefix(at + 1);
   }
   read_hosts(options, servers);

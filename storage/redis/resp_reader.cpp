@@ -31,9 +31,8 @@ RespItem RespReader::next(std::string_view bytes) {
     if (bytes.size() < 2) return bytes.empty() || bytes[0] == '\r' ? RespItem{} : malformed;
     if (!bytes.starts_with("\r\n")) return malformed;
     in_bulk_ = false;
-    RespItem item{.kind = RespItem::Kind::bulk_end, .consumed = 2};
-    item.depth = static_cast<std::uint32_t>(levels_.size());
-    item.aside = aside();
+    const auto depth = static_cast<std::uint32_t>(levels_.size());
+    RespItem item{.kind = RespItem::Kind::bulk_end, .consumed = 2, .depth = depth, .aside = aside()};
     item.reply_ends = element_ends();
     return item;
   }
