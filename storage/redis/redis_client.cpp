@@ -53,11 +53,12 @@ class RedisClient::Order final : public Exchange {
 };
 
 RedisClient::RedisClient(const RedisOptions& options, RedisTransport& transport, const Clock& clock,
-                         std::shared_ptr<const SharedSecret> secret)
+                         std::shared_ptr<const SharedSecret> secret, std::function<void()> after_tick)
     : options_{options},
       transport_{transport},
       clock_{clock},
       secret_{secret},
+      after_tick_{std::move(after_tick)},
       random_{options.seed},
       map_wanted_{options.cluster},
       writer_{std::move(secret)} {
@@ -306,6 +307,7 @@ void RedisClient::tick() {
     nodes_[i]->work(now);
     if (nodes_[i]->take_lost()) map_wanted_ = options_.cluster;
   }
+  after_tick_();
 }
 
 TimePoint RedisClient::next_deadline() const {

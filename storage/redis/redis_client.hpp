@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -39,8 +40,10 @@ class RedisClient {
   static constexpr Duration role_age = std::chrono::seconds{30};
   static constexpr Duration full_pause = std::chrono::seconds{1};  ///< pause of writes to a node that is full
 
-  RedisClient(const RedisOptions& options, RedisTransport& transport, const Clock& clock,
-              std::shared_ptr<const SharedSecret> secret);
+  /// `after_tick` is called at the end of each tick().
+  RedisClient(
+      const RedisOptions& options, RedisTransport& transport, const Clock& clock, std::shared_ptr<const SharedSecret> secret,
+      std::function<void()> after_tick = [] {});
   ~RedisClient();
   RedisClient(const RedisClient&) = delete;
   RedisClient& operator=(const RedisClient&) = delete;
@@ -113,6 +116,7 @@ class RedisClient {
   RedisTransport& transport_;
   const Clock& clock_;
   const std::shared_ptr<const SharedSecret> secret_;
+  const std::function<void()> after_tick_;
   Random random_;
   std::vector<std::unique_ptr<RedisNode>> nodes_;
 

@@ -33,13 +33,12 @@ class RedisSharedStore final : public SharedStore {
         events_{options_.operations_max, 1, waker_},
         event_producer_{events_},
         timer_{loop_},
-        transport_{loop_, options_, [this] { publish(); }},
-        client_{options_, transport_, clock_, std::move(secret)} {
+        transport_{loop_, options_},
+        client_{options_, transport_, clock_, std::move(secret), [this] { publish(); }} {
     waker_.set(waker);
     RedisSharedStore::use({});
     transport_.serve(client_);
     client_.tick();
-    publish();
     thread_ = start_thread("terrace-redis", [this] { loop_.run(); });
   }
 
@@ -142,7 +141,6 @@ class RedisSharedStore final : public SharedStore {
       asio::post(loop_, [this] {
         tick_is_due_ = false;
         client_.tick();
-        publish();
       });
     });
   }
@@ -184,7 +182,6 @@ class RedisSharedStore final : public SharedStore {
       if (error) return;
       timer_at_ = never;
       client_.tick();
-      publish();
     });
   }
 

@@ -5,21 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
 
 /// Copies of the operations of a SharedStore, which keeps them until they end. The caller's batches may be destroyed before that.
 struct KeptProbe {
-  std::vector<BlockKey> keys;
-  std::vector<GroupId> groups;  ///< by key
-  std::span<std::uint8_t> there;
+  std::vector<BlockKey> keys{};
+  std::vector<GroupId> groups{};  ///< by key
+  std::span<std::uint8_t> there{};
 
-  KeptProbe() = default;
-  explicit KeptProbe(const SharedProbe& probe) : keys{probe.keys.begin(), probe.keys.end()}, there{probe.there} {
-    groups.reserve(keys.size());
-    for (std::size_t key = 0; key < keys.size(); ++key) groups.push_back(probe.group_of(key));
-  }
   /// Calls is_there(index of the key): for every key if the caller wants to know which keys are there, otherwise up to the first
   /// key that is missing. Returns the number of keys that are there.
   template <class IsThere>
@@ -48,7 +44,9 @@ struct KeptOperation {
   std::span<const std::byte> from{};
 
   [[nodiscard]] static KeptOperation of(const SharedProbe& probe, const Fingerprint& fingerprint) {
-    return {SharedEvent::Kind::probed, probe.token, probe.deadline, fingerprint, KeptProbe{probe}};
+    KeptProbe kept{{probe.keys.begin(), probe.keys.end()}, std::vector<GroupId>(probe.keys.size()), probe.there};
+    for (std::size_t key = 0; key < kept.keys.size(); ++key) kept.groups[key] = probe.group_of(key);
+    return {SharedEvent::Kind::probed, probe.token, probe.deadline, fingerprint, std::move(kept)};
   }
   [[nodiscard]] static KeptOperation of(const SharedRead& read, const Fingerprint& fingerprint) {
     return {SharedEvent::Kind::read, read.token, read.deadline, fingerprint, {}, read.block, read.into};
