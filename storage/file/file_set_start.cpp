@@ -24,8 +24,6 @@ namespace {
 
 static_assert(owner_text_bytes == superblock_copy_at, "the copy of the superblock follows the owner's text");
 
-std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 16); }
-
 void check_directories(const FileStoreConfig& config) {
   const std::size_t directories = config.more_directories.size() + 1;
   if (directories > directories_max) {
@@ -298,7 +296,8 @@ void FileSet::check_compatible(const FileStoreConfig& config) const {
   }
   if (superblock_.fingerprint != config.fingerprint) {
     const auto words = [](const std::string& meaning, const Fingerprint& fingerprint) {
-      return meaning.empty() ? fmt::format("the model and geometry {}...", short_hex(fingerprint)) : '"' + meaning + '"';
+      return meaning.empty() ? fmt::format("the model and geometry {}...", to_hex(BlockKey{fingerprint}).substr(0, 16))
+                             : '"' + meaning + '"';
     };
     refuse_store(Errc::incompatible,
                  "the file store in {} was made for {}, and this configuration has {}: give another directory, or remove it to "

@@ -42,34 +42,25 @@ std::optional<StoreOperations::Started> StoreOperations::start_read(const StoreR
 }
 
 std::optional<StoreOperations::Started> StoreOperations::start_write(const StoreWrite& write) {
-  const auto answer = [&](ErrorCode error) { emit(StoreEvent::Kind::written, write.token, write.block.key, error); };
+  const auto answer = [&](ErrorCode error) -> std::optional<Started> {
+    emit(StoreEvent::Kind::written, write.token, write.block.key, error);
+    return std::nullopt;
+  };
 
   if (const std::optional<SlotId> slot = index_.find(write.block.key)) {
     index_.use(*slot);
     const bool is_ready = index_.at(*slot).state == State::ready;
-    if (!is_ready && (index_.at(*slot).marked_for_removal || writes_ >= writes_max_)) {
-      answer(Errc::refused);
-      return std::nullopt;
-    }
+    if (!is_ready && (index_.at(*slot).marked_for_removal || writes_ >= writes_max_)) return answer(Errc::refused);
     index_.set_write_token(*slot, write.token);  // events carry the token of the latest write
-    if (is_ready) {
-      answer({});
-    } else {
-      const std::uint32_t first = write_of_[slot->value()];
-      const Id id = begin(Kind::write, *slot, write.token, write.block.key);
-      operations_.at(id.value()).next = std::exchange(operations_.at(first).next, id.value());
-    }
+    if (is_ready) return answer({});
+    const std::uint32_t first = write_of_[slot->value()];
+    const Id id = begin(Kind::write, *slot, write.token, write.block.key);
+    operations_.at(id.value()).next = std::exchange(operations_.at(first).next, id.value());
     return std::nullopt;
   }
-  if (writes_ >= writes_max_) {
-    answer(Errc::refused);
-    return std::nullopt;
-  }
+  if (writes_ >= writes_max_) return answer(Errc::refused);
   const Result<StoreIndex::Freed> placed = index_.place(write.block);
-  if (!placed) {
-    answer(placed.error());
-    return std::nullopt;
-  }
+  if (!placed) return answer(placed.error());
   // The slot may be that of the evicted block. In both cases the slot's catalog record changes.
   note_freed(*placed);
   index_.set_write_token(placed->slot, write.token);

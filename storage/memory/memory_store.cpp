@@ -125,11 +125,7 @@ void MemoryStore::carry_out(const Work& work) {
     return;
   }
   using Outcome = StoreOperations::WriteOutcome;
-  if (fail_next_write_) {
-    fail_next_write_ = false;
-    operations_.end_write(work.started.id, Outcome::io_failed);
-    return;
-  }
+  if (std::exchange(fail_next_write_, false)) return operations_.end_write(work.started.id, Outcome::io_failed);
   checksum = payload_checksum(work.key, any_geometry, work.from);
   std::memcpy(slot.data(), work.from.data(), slot.size());
   operations_.end_write(work.started.id, Outcome::done);
