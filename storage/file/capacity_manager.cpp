@@ -108,10 +108,7 @@ std::uint64_t CapacityManager::noted_slots() const {
 
 void CapacityManager::next_step() {
   const std::uint64_t note = noted_slots();
-  if (note != files_.superblock().open_slots && note != note_failed_) {
-    write_superblock(index().slots());
-    return;
-  }
+  if (note != files_.superblock().open_slots && note != note_failed_) return write_superblock(index().slots());
   const bool look_due = on_demand() && first_writes_ - looked_at_ >= look_every;
   if (halted_ && on_demand() && writes_ >= retry_at_) halted_ = false;
   const bool larger = open_slots() + lost_slots() < index().limit() && !halted_ && (!on_demand() || index().free() < ahead_);

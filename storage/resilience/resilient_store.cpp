@@ -29,25 +29,19 @@ ResilientStore::ResilientStore(BlockStore& store, const Clock& clock, const Resi
 void ResilientStore::read(std::span<const StoreRead> batch) {
   const TimePoint now = clock_.now();
   for (const StoreRead& read : batch) {
-    if (inside_back_off(read.key, now)) {
-      ++counted_.held_back;
-      events_.push_back({StoreEvent::Kind::read, read.token, read.key, Errc::io_failed});
-      continue;
-    }
-    const Admission admission = breaker_of(Kind::read).admit(now);
+    const bool held_back = inside_back_off(read.key, now);
+    const Admission admission = held_back ? Admission::declined : breaker_of(Kind::read).admit(now);
     if (admission == Admission::declined) {
-      ++counted_.declined;
-      events_.push_back({StoreEvent::Kind::read, read.token, read.key, Errc::not_found});
+      ++(held_back ? counted_.held_back : counted_.declined);
+      events_.push_back({StoreEvent::Kind::read, read.token, read.key, held_back ? Errc::io_failed : Errc::not_found});
       continue;
     }
-    Operation operation;
-    operation.kind = Kind::read;
-    operation.admission = admission;
-    operation.begun = now;
-    operation.token = read.token;
-    operation.block.key = read.key;
-    operation.into = read.into;
-    const std::uint32_t id = add(operation);
+    const std::uint32_t id = add({.kind = Kind::read,
+                                  .admission = admission,
+                                  .token = read.token,
+                                  .begun = now,
+                                  .block = {.key = read.key},
+                                  .into = read.into});
     reads_.push_back({id, read.key, read.into});
   }
   submit();
@@ -57,31 +51,17 @@ void ResilientStore::read(std::span<const StoreRead> batch) {
 void ResilientStore::write(std::span<const StoreWrite> batch) {
   const TimePoint now = clock_.now();
   for (const StoreWrite& write : batch) {
-    const auto refuse = [&](std::uint64_t& count) {
-      ++count;
-      events_.push_back({StoreEvent::Kind::written, write.token, write.block.key, Errc::refused});
-    };
-    if (inside_back_off(write.block.key, now)) {
-      refuse(counted_.held_back);
-      continue;
-    }
     const std::uint32_t parent = write.block.depth > 0 ? waiting_write(write.block.parent) : none;
-    if (parent != none && waiting_.size() >= options_.waiting_max) {
-      refuse(counted_.held_back);
-      continue;
-    }
-    const Admission admission = breaker_of(Kind::write).admit(now);
+    const bool cannot_wait = parent != none && waiting_.size() >= options_.waiting_max;
+    const bool held_back = cannot_wait || inside_back_off(write.block.key, now);
+    const Admission admission = held_back ? Admission::declined : breaker_of(Kind::write).admit(now);
     if (admission == Admission::declined) {
-      refuse(counted_.declined);
+      ++(held_back ? counted_.held_back : counted_.declined);
+      events_.push_back({StoreEvent::Kind::written, write.token, write.block.key, Errc::refused});
       continue;
     }
-    Operation operation;
-    operation.kind = Kind::write;
-    operation.admission = admission;
-    operation.token = write.token;
-    operation.block = write.block;
-    operation.from = write.from;
-    const std::uint32_t id = add(operation);
+    const std::uint32_t id =
+        add({.kind = Kind::write, .admission = admission, .token = write.token, .block = write.block, .from = write.from});
     if (parent != none) begin_wait(id, operations_.at(parent).due);
     else hand_over(id);
   }

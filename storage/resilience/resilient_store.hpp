@@ -85,9 +85,9 @@ class ResilientStore final : public BlockStore {
     TimePoint begun{};               ///< time of the last try
     /// error of the last try. The initial value is for an operation that was never submitted, because it waits for its parent
     ErrorCode error = Errc::parent_missing;
-    StoredBlock block;  ///< for a read, only its key is set
-    std::span<std::byte> into;
-    std::span<const std::byte> from;
+    StoredBlock block{};  ///< for a read, only its key is set
+    std::span<std::byte> into{};
+    std::span<const std::byte> from{};
   };
   /// Blocks that failed their checksum, with less than damage_recent between them.
   struct Damage {
