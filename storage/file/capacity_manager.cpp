@@ -183,7 +183,11 @@ void CapacityManager::ended(const IoCompletion& completion) {
     case Step::lengthening:
       if (completion.error != 0) return fail(errno_code(completion.error));
       return write_superblock(numbering_);
-    case Step::writing_superblock: superblock_step(completion); break;
+    case Step::writing_superblock: {
+      const bool failed{superblock_write_.ended(completion)};
+      if (failed || superblock_write_.is_done()) return superblock_written(!failed);
+      return submit(Step::writing_superblock, superblock_write_.operation());
+    }
     case Step::allocating: allocated(completion.error); break;
     case Step::giving_back: break;
   }
@@ -231,12 +235,6 @@ Superblock CapacityManager::superblock_with(std::uint32_t slots, std::uint64_t o
 void CapacityManager::write_superblock(std::uint32_t slots) {
   noting_ = numbering_ > 0 ? std::min(index().limit(), slots) : noted_slots();
   superblock_write_.begin(superblock_with(slots, noting_), files_.catalog(), files_.superblock_copy());
-  submit(Step::writing_superblock, superblock_write_.operation());
-}
-
-void CapacityManager::superblock_step(const IoCompletion& completion) {
-  const bool failed{superblock_write_.ended(completion)};
-  if (failed || superblock_write_.is_done()) return superblock_written(!failed);
   submit(Step::writing_superblock, superblock_write_.operation());
 }
 

@@ -113,7 +113,6 @@ class CapacityManager {
   void lengthen();
   void write_superblock(std::uint32_t slots);
   [[nodiscard]] Superblock superblock_with(std::uint32_t slots, std::uint64_t open_slots) const;
-  void superblock_step(const IoCompletion& completion);
   void superblock_written(bool whole);
   void take_run(std::uint32_t slots_max);
   void put_back(std::uint32_t from);

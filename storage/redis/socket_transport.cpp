@@ -124,7 +124,9 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
   void send() {
     if (closed_ || !ready_ || waits_to_write_) return;
     // The client is in the middle of a call, so a loss is reported to it later.
-    if (!write()) asio::post(transport_.loop_, [self = shared_from_this()] { self->lost(self->stream_trouble()); });
+    if (!write())
+      asio::post(transport_.loop_,
+                 [self = shared_from_this()] { self->lost(self->stream_ ? self->stream_->trouble() : std::string{}); });
   }
 
  private:
@@ -133,7 +135,6 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
 
   RedisClient& client() { return *transport_.client_; }
   Channel& channel() { return client().channel(id_); }
-  std::string stream_trouble() const { return stream_ ? stream_->trouble() : std::string{}; }
 
   void lost(const std::string& why) {
     if (closed_) return;

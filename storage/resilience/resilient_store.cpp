@@ -124,16 +124,14 @@ void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vecto
   }
   const ErrorClass failure = class_of(event.error);
   ++counted_.failed[static_cast<std::size_t>(failure)];
-  if (event.error == Errc::corrupt) note_damage(now);
+  if (event.error == Errc::corrupt) {
+    if (!is_recent(damage_, now)) damage_ = {};
+    ++damage_.blocks;
+    damage_.last = now;
+  }
   if (failure == ErrorClass::transient) return on_failure(id, event.error, now, out);
   if (event.error == Errc::parent_missing && event.kind == Event::written && goes_on_with_parent(id)) return;
   end(id, event.error, out);
-}
-
-void ResilientStore::note_damage(TimePoint now) {
-  if (!is_recent(damage_, now)) damage_ = {};
-  ++damage_.blocks;
-  damage_.last = now;
 }
 
 void ResilientStore::report_to_breaker(const Operation& operation, const StoreEvent& event, TimePoint now) {

@@ -98,7 +98,6 @@ class ResilientStore final : public BlockStore {
   [[nodiscard]] static bool is_recent(const Damage& damage, TimePoint now) {
     return damage.blocks > 0 && now - damage.last < damage_recent;
   }
-  void note_damage(TimePoint now);
 
   /// A key that has failed. It is kept during its back-off, and for the same time after it.
   struct Failing {
