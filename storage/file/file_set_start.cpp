@@ -452,18 +452,15 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
 
 void FileSet::forget_beyond_recorded() {
   const StoreLayout recorded{layout_.block_bytes, recorded_slots_, layout_.slots_per_file};
-  const auto done = [this](ErrorCode error) {
-    if (error) refuse_store(error, "cannot clear the end of {}", path("catalog").string());
-  };
-  bool changed = false;
-  if (catalog_bytes_before_ > recorded.catalog_bytes()) {
-    const Result<void> cut = files_.resize(catalog_, recorded.catalog_bytes());
-    done(cut ? ErrorCode{} : cut.error());
+  bool changed = catalog_bytes_before_ > recorded.catalog_bytes();
+  if (changed) {
+    require(files_.resize(catalog_, recorded.catalog_bytes()), "cannot clear the end of {}", path("catalog").string());
     catalog_bytes_before_ = recorded.catalog_bytes();
-    changed = true;
   }
   changed |= clear_page_from(recorded_slots_);
-  if (changed) done(error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0));
+  if (!changed) return;
+  const ErrorCode error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0);
+  if (error) refuse_store(error, "cannot clear the end of {}", path("catalog").string());
 }
 
 bool FileSet::clear_page_from(std::uint32_t slots) {

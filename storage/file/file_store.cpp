@@ -150,6 +150,7 @@ void FileStore::collect() {
       page_ended(completion);
     } else if ((completion.token & sync_token) != 0) {
       sync_ended(completion);
+      --phase_operations_;
     } else if ((completion.token & check_token) != 0) {
       if (check_ended(completion)) --phase_operations_;
     } else if ((completion.token & CapacityManager::token) != 0) {

@@ -16,11 +16,6 @@
 #include <utility>
 
 namespace terrace {
-namespace {
-
-constexpr const char* sync_failed = "a sync of the store's files has failed";
-
-}  // namespace
 
 void FileStore::flush(std::uint64_t token) {
   TERRACE_CHECK(!closed_);
@@ -62,11 +57,10 @@ void FileStore::begin_flush() {
 }
 
 void FileStore::sync_ended(const IoCompletion& completion) {
-  if (completion.error != 0) {
-    operations_.count_io_error();
-    doubt(errno_code(completion.error), static_cast<std::uint32_t>(completion.token & ~sync_token), sync_failed);
-  }
-  --phase_operations_;
+  if (completion.error == 0) return;
+  operations_.count_io_error();
+  doubt(errno_code(completion.error), static_cast<std::uint32_t>(completion.token & ~sync_token),
+        "a sync of the store's files has failed");
 }
 
 /// Handles a failed sync or check of the file. If only one directory is affected and others remain, that directory is marked as
@@ -176,10 +170,7 @@ Result<void> FileStore::close() {
 }
 
 void FileStore::sync(std::uint32_t file) {
-  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = files_.file(file)});
-  if (synced.error == 0) return;
-  operations_.count_io_error();
-  doubt(errno_code(synced.error), file, sync_failed);
+  sync_ended(run_alone(engine_, {.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = files_.file(file)}));
 }
 
 }  // namespace terrace

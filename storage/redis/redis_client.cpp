@@ -13,19 +13,17 @@ namespace terrace {
 /// CLUSTER SLOTS.
 class RedisClient::MapQuestion final : public Exchange {
  public:
-  MapQuestion(RedisClient& client, RedisNode& node, std::shared_ptr<const bool> still)
-      : client_{client}, node_{node}, still_{std::move(still)} {
+  MapQuestion(RedisClient& client, RedisNode& node) : client_{client}, node_{node} {
     append_command(segments[0].text, {"CLUSTER", "SLOTS"});
     whole_replies = true;
   }
-  [[nodiscard]] bool wanted() const override { return *still_; }
+  [[nodiscard]] bool wanted() const override { return client_.map_question_ == this; }
   void replied(RespValue reply) override { client_.read_map(reply, node_); }
-  void broken() override { client_.map_question_.reset(); }
+  void broken() override { client_.map_question_ = nullptr; }
 
  private:
   RedisClient& client_;
   RedisNode& node_;
-  const std::shared_ptr<const bool> still_;
 };
 
 /// Commands whose replies are ignored.
@@ -228,27 +226,27 @@ void RedisClient::refused(RedisNode& node, const std::string& error) {
 }
 
 void RedisClient::ask_for_map(TimePoint now) {
-  if (map_question_ && now >= map_give_up_) {
-    *map_question_ = false;
-    map_question_.reset();
+  if (map_question_ != nullptr && now >= map_give_up_) {
+    map_question_ = nullptr;
     map_asked_->ended(RedisNode::Outcome::failed, now, "it does not answer CLUSTER SLOTS in time");
   }
-  if (!map_wanted_ || map_question_ || now < map_next_) return;
+  if (!map_wanted_ || map_question_ != nullptr || now < map_next_) return;
   std::vector<RedisNode*> ready;
   for (const auto& node : nodes_) {
     if (node->usable() && node->is_ready()) ready.push_back(node.get());
   }
   if (ready.empty()) return;
   map_asked_ = ready[random_.below(ready.size())];
-  map_question_ = std::make_shared<bool>(true);
+  auto question = std::make_unique<MapQuestion>(*this, *map_asked_);
+  map_question_ = question.get();
   map_next_ = now + map_pause;
   map_give_up_ = now + options_.connect_timeout;
   map_wanted_ = false;
-  map_asked_->submit(std::make_unique<MapQuestion>(*this, *map_asked_, map_question_), RedisNode::Lane::asking);
+  map_asked_->submit(std::move(question), RedisNode::Lane::asking);
 }
 
 void RedisClient::read_map(const RespValue& reply, const RedisNode& asked) {
-  map_question_.reset();
+  map_question_ = nullptr;
   ++map_changes_;
   const auto ranges = parse_slots(reply, asked.address());
   if (!ranges || ranges->empty()) {
@@ -317,7 +315,7 @@ TimePoint RedisClient::next_deadline() const {
     next = std::min(next, node->next());
     ready = ready || (node->usable() && node->is_ready());
   }
-  if (map_question_) next = std::min(next, map_give_up_);
+  if (map_question_ != nullptr) next = std::min(next, map_give_up_);
   else if (map_wanted_ && ready) next = std::min(next, map_next_);
   if (!without_map_.empty() && !awaits_map()) next = TimePoint{};
   return next;

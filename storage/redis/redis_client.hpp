@@ -124,8 +124,8 @@ class RedisClient {
   std::vector<RedisNode*> slots_;  ///< empty: there is no map yet. A null entry: no node has the slot
   std::vector<RedisNode*> mapped_;
   bool map_wanted_ = false;
-  TimePoint map_next_{};                  ///< time from which on the map may be requested again
-  std::shared_ptr<bool> map_question_{};  ///< the flag of the request under way; false when its reply is no longer wanted
+  TimePoint map_next_{};                       ///< time from which on the map may be requested again
+  const MapQuestion* map_question_ = nullptr;  ///< the request under way, unless its reply is no longer wanted
   RedisNode* map_asked_ = nullptr;
   TimePoint map_give_up_ = never;
   std::string map_trouble_;
