@@ -1,8 +1,8 @@
 // The part of FileStore that makes its data durable, in a flush and when it closes.
 //
 // A round of flushes first makes the data files durable and at the same time writes the catalog's pages. Then it makes the
-// catalog durable and checks that all files are still in place. Then all flushes of this round end. Flushes that are requested
-// meanwhile share the next round (group commit).
+// catalog durable and checks that all files are still in place. Then all flushes of this round end. A flush that is requested
+// meanwhile shares the next round (group commit).
 //
 // The catalog comes last, because after a flush every durable record must match durable data. Outside of a flush, the operating
 // system may write a record before its data; such a record does not match the data, and the block fails verification.

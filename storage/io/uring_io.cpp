@@ -1,8 +1,5 @@
 #include "storage/io/uring_io.hpp"
 
-#include <blockingconcurrentqueue.h>  // before liburing, which defines BLOCK_SIZE
-
-#include "base/check.hpp"
 #include "base/thread.hpp"
 #include "storage/io/posix_files.hpp"
 #include "storage/io/queued_engine.hpp"
@@ -52,21 +49,28 @@ class FileWorker {
   FileWorker& operator=(const FileWorker&) = delete;
 
   /// An entry without a file ends the thread.
-  void push(const UringRing::Work& work) { TERRACE_CHECK(waiting_.enqueue(token_, work)); }
+  void push(const UringRing::Work& work) { producer_.push(work); }
 
  private:
   void run() {
     AlignedBuffer none;
-    UringRing::Work work;
-    for (waiting_.wait_dequeue(work); work.file != nullptr; waiting_.wait_dequeue(work)) {
-      completions_.push(files_.perform(work.operation, *work.file, none));
+    std::vector<UringRing::Work> works;
+    for (;; works.clear()) {
+      arrived_.wait(-1);
+      arrived_.acknowledge();
+      waiting_.drain(works);
+      for (const UringRing::Work& work : works) {
+        if (work.file == nullptr) return;
+        completions_.push(files_.perform(work.operation, *work.file, none));
+      }
     }
   }
 
   PosixFiles& files_;
   CompletionQueue<IoCompletion>::Producer completions_;
-  moodycamel::BlockingConcurrentQueue<UringRing::Work> waiting_;
-  moodycamel::ProducerToken token_{waiting_};
+  EventFdWaker arrived_;
+  CompletionQueue<UringRing::Work> waiting_{64, 1, arrived_};
+  CompletionQueue<UringRing::Work>::Producer producer_{waiting_};
   std::jthread thread_;  ///< joined before the queue is destroyed
 };
 
