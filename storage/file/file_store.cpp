@@ -77,7 +77,7 @@ void FileStore::write(std::span<const StoreWrite> batch) {
     operation.from = write.from;
     operation.key = write.block.key;
     if (has_record(started->slot)) {
-      held_.push_back({started->slot, operation});
+      held_.push_back(operation);
       pages_.mark(started->slot.value() / records_per_page);
     } else {
       batch_.push_back(operation);

@@ -173,11 +173,7 @@ class FileStore final : public BlockStore {
   std::vector<PageWrite> page_writes_;
   /// By catalog page, one bit for each slot: the file may have a record that describes the slot's data.
   std::vector<std::uint32_t> records_on_disk_;
-  struct Held {
-    SlotId slot;
-    IoOperation write;
-  };
-  std::vector<Held> held_;  ///< writes that wait until their slot's old record is cleared, in order
+  std::vector<IoOperation> held_;  ///< writes that wait until their slot's old record is cleared, in order
   /// The progress of a round of flushes (file_store_flush.cpp).
   enum class FlushPhase : unsigned char { idle, data, catalog };
   FlushPhase flush_phase_ = FlushPhase::idle;

@@ -106,6 +106,9 @@ class RedisProbeOperation final : public RedisOperation {
   class Asking;
 
   void finish(ErrorCode error) override;
+  [[nodiscard]] std::string name(std::uint32_t key) const {
+    return names_->name(order_.probe.keys[key], order_.probe.groups[key], 0);
+  }
   void ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking);
   /// Ends the operation if the number of leading blocks is known, or with SharedProbe::there, the state of every block.
   void end_if_known();

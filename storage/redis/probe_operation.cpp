@@ -17,12 +17,9 @@ class RedisProbeOperation::Asking final : public Exchange {
   void prepare() override {
     RedisProbeOperation& operation = *operation_;
     std::string& text = segments[0].text;
-    std::string name;
     for (const std::uint32_t key : keys_) {
-      name.clear();
-      operation.names_->append(name, operation.order_.probe.keys[key], operation.order_.probe.groups[key], 0);
       if (asking_) append_command(text, {"ASKING"});
-      append_command(text, {"EXISTS", name});
+      append_command(text, {"EXISTS", operation.name(key)});
     }
     replies = static_cast<std::uint32_t>(asking_ ? 2 * keys_.size() : keys_.size());
     window_bytes = text.size();
@@ -84,12 +81,7 @@ RedisProbeOperation::RedisProbeOperation(RedisClient& client, KeptOperation orde
 
 void RedisProbeOperation::start() {
   std::map<RedisNode*, std::vector<std::uint32_t>> by_node;
-  std::string name;
-  for (std::uint32_t key = 0; key < known_.size(); ++key) {
-    name.clear();
-    names_->append(name, order_.probe.keys[key], order_.probe.groups[key], 0);
-    by_node[client_.node_of(redis_slot(name))].push_back(key);
-  }
+  for (std::uint32_t key = 0; key < known_.size(); ++key) by_node[client_.node_of(redis_slot(name(key)))].push_back(key);
   for (auto& [node, keys] : by_node) ask(node, std::move(keys), false);
   end_if_known();
 }

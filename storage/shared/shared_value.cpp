@@ -127,18 +127,13 @@ void SharedValueNames::use(const Fingerprint& fingerprint) {
   with_fingerprint_ += ":{";
 }
 
-void SharedValueNames::append(std::string& out, const BlockKey& key, GroupId group, std::uint32_t part) const {
-  out += with_fingerprint_;
-  append_number(out, group.value(), 16);
-  out += ':';
-  out += to_hex(key);
-  out += "}:";
-  append_number(out, part, 10);
-}
-
 std::string SharedValueNames::name(const BlockKey& key, GroupId group, std::uint32_t part) const {
-  std::string text;
-  append(text, key, group, part);
+  std::string text = with_fingerprint_;
+  append_number(text, group.value(), 16);
+  text += ':';
+  text += to_hex(key);
+  text += "}:";
+  append_number(text, part, 10);
   return text;
 }
 

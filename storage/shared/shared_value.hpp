@@ -108,8 +108,7 @@ class SharedValueNames {
   /// Sets the fingerprint for the names from now on.
   void use(const Fingerprint& fingerprint);
 
-  /// Appends the name of a part.
-  void append(std::string& out, const BlockKey& key, GroupId group, std::uint32_t part) const;
+  /// The name of a part.
   [[nodiscard]] std::string name(const BlockKey& key, GroupId group, std::uint32_t part) const;
 
  private:
