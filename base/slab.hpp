@@ -36,6 +36,10 @@ class Slab {
     TERRACE_CHECK(find(number) != nullptr);
     return *things_[number];
   }
+  [[nodiscard]] const T& at(std::uint64_t number) const {
+    TERRACE_CHECK(find(number) != nullptr);
+    return *things_[number];
+  }
   /// Removes the object with this number, which must exist, and returns it.
   [[nodiscard]] T take(std::uint64_t number) {
     TERRACE_CHECK(find(number) != nullptr);
@@ -45,11 +49,17 @@ class Slab {
     --size_;
     return thing;
   }
-  /// Calls visit(object) for each object, by ascending number. It must not add or take objects.
+  /// Calls visit(number, object) for each object, in the order of their numbers. It must not add or take objects.
   template <class Visit>
   void for_each(Visit visit) {
-    for (std::optional<T>& thing : things_) {
-      if (thing) visit(*thing);
+    for (std::uint32_t number = 0; number < things_.size(); ++number) {
+      if (things_[number]) visit(number, *things_[number]);
+    }
+  }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (std::uint32_t number = 0; number < things_.size(); ++number) {
+      if (things_[number]) visit(number, *things_[number]);
     }
   }
   [[nodiscard]] std::size_t size() const { return size_; }

@@ -31,7 +31,7 @@ class EventFdWaker final : public Waker {
   std::atomic<bool> pending_{false};
 };
 
-/// Forwards wake-ups to the waker of the last set(). The threads of a device use it because their waker may be replaced. A lock
+/// Forwards wake-ups to the waker of the last set(). Threads whose waker may be replaced use it. A lock
 /// ensures that the former waker may be destroyed once set() has returned. Threads: any.
 class WakerRelay final : public Waker {
  public:
@@ -40,9 +40,10 @@ class WakerRelay final : public Waker {
     if (target_ != nullptr) target_->wake();
   }
 
-  void set(Waker& target) noexcept {
+  /// Null: none.
+  void set(Waker* target) noexcept {
     const std::lock_guard lock{mutex_};
-    target_ = &target;
+    target_ = target;
   }
 
  private:

@@ -12,12 +12,6 @@ namespace terrace {
 using State = StoreIndex::State;
 using Kind = IoOperation::Kind;
 
-namespace {
-
-bool is_no_space(int error) { return error == ENOSPC || error == EDQUOT; }
-
-}  // namespace
-
 CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine)
     : operations_{operations},
       files_{files},
@@ -26,8 +20,6 @@ CapacityManager::CapacityManager(const FileStoreConfig& config, StoreOperations&
       piece_slots_{static_cast<std::uint32_t>(
           std::clamp<std::uint64_t>(count(config.growth_piece_bytes) / count(config.block_bytes), 1, slots_max))},
       ahead_{config.writes_max} {}
-
-std::uint32_t CapacityManager::open_slots() const { return index().capacity() - index().count(State::closing); }
 
 void CapacityManager::start(std::vector<SlotId>& gone) {
   sparse_ = files_.sparse();
@@ -116,10 +108,7 @@ std::uint64_t CapacityManager::noted_slots() const {
 
 void CapacityManager::next_step() {
   const std::uint64_t note = noted_slots();
-  if (note != files_.superblock().open_slots && note != note_failed_) {
-    write_superblock(index().slots());
-    return;
-  }
+  if (note != files_.superblock().open_slots && note != note_failed_) return write_superblock(index().slots());
   const bool look_due = on_demand() && first_writes_ - looked_at_ >= look_every;
   if (halted_ && on_demand() && writes_ >= retry_at_) halted_ = false;
   const bool larger = open_slots() + lost_slots() < index().limit() && !halted_ && (!on_demand() || index().free() < ahead_);
@@ -155,7 +144,7 @@ void CapacityManager::grow() {
 /// Takes the lowest closed slot, and the closed slots that follow it directly in the same file.
 void CapacityManager::take_run(std::uint32_t count) {
   scratch_.clear();
-  index().take_closed(std::min(count, files_.run_slots_max()), scratch_);
+  index().take_closed(std::min(count, files_.layout().run_slots()), scratch_);
   run_ = {scratch_.front().value(), 0};
   for (const SlotId slot : scratch_) {
     if (slot.value() == run_.first + run_.count && files_.in_one_file(slot, SlotId{run_.first})) {
@@ -187,20 +176,18 @@ void CapacityManager::ended(const IoCompletion& completion) {
     case Step::opening_file:
       if (completion.error != 0) {
         files_.forget_prepared(new_file_);
-        fail(errno_code(completion.error));
-      } else {
-        files_.add_data_file(new_file_);
-        number_slots();
+        return fail(errno_code(completion.error));
       }
-      break;
+      files_.add_data_file(new_file_);
+      return number_slots();
     case Step::lengthening:
-      if (completion.error != 0) {
-        fail(errno_code(completion.error));
-      } else {
-        write_superblock(numbering_);
-      }
-      break;
-    case Step::writing_superblock: superblock_step(completion); break;
+      if (completion.error != 0) return fail(errno_code(completion.error));
+      return write_superblock(numbering_);
+    case Step::writing_superblock: {
+      const bool failed{superblock_write_.ended(completion)};
+      if (failed || superblock_write_.is_done()) return superblock_written(!failed);
+      return submit(Step::writing_superblock, superblock_write_.operation());
+    }
     case Step::allocating: allocated(completion.error); break;
     case Step::giving_back: break;
   }
@@ -248,12 +235,6 @@ Superblock CapacityManager::superblock_with(std::uint32_t slots, std::uint64_t o
 void CapacityManager::write_superblock(std::uint32_t slots) {
   noting_ = numbering_ > 0 ? std::min(index().limit(), slots) : noted_slots();
   superblock_write_.begin(superblock_with(slots, noting_), files_.catalog(), files_.superblock_copy());
-  submit(Step::writing_superblock, superblock_write_.operation());
-}
-
-void CapacityManager::superblock_step(const IoCompletion& completion) {
-  const bool failed{superblock_write_.ended(completion)};
-  if (failed || superblock_write_.is_done()) return superblock_written(!failed);
   submit(Step::writing_superblock, superblock_write_.operation());
 }
 

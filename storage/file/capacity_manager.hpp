@@ -97,7 +97,7 @@ class CapacityManager {
   [[nodiscard]] StoreIndex& index() { return operations_.index(); }
   [[nodiscard]] const StoreIndex& index() const { return static_cast<const StoreOperations&>(operations_).index(); }
   /// Slots that are neither closed nor closing.
-  [[nodiscard]] std::uint32_t open_slots() const;
+  [[nodiscard]] std::uint32_t open_slots() const { return index().capacity() - index().count(StoreIndex::State::closing); }
   [[nodiscard]] std::uint32_t lost_slots() const { return index().count(StoreIndex::State::lost); }
   [[nodiscard]] bool on_demand() const { return config_floor_ > 0 && sparse_; }
   [[nodiscard]] std::uint64_t block_bytes() const { return files_.layout().block_bytes; }
@@ -113,7 +113,6 @@ class CapacityManager {
   void lengthen();
   void write_superblock(std::uint32_t slots);
   [[nodiscard]] Superblock superblock_with(std::uint32_t slots, std::uint64_t open_slots) const;
-  void superblock_step(const IoCompletion& completion);
   void superblock_written(bool whole);
   void take_run(std::uint32_t slots_max);
   void put_back(std::uint32_t from);

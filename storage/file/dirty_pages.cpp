@@ -11,13 +11,9 @@ void DirtyPages::queue(std::uint32_t page) {
 }
 
 void DirtyPages::mark(std::uint32_t page) {
-  switch (pages_[page].state) {
-    case State::clean:
-    case State::failed: queue(page); break;
-    case State::writing: pages_[page].state = State::writing_old; break;
-    case State::waiting:
-    case State::writing_old: break;
-  }
+  State& state = pages_[page].state;
+  if (state == State::clean || state == State::failed) queue(page);
+  else if (state == State::writing) state = State::writing_old;
 }
 
 std::optional<std::uint32_t> DirtyPages::take() {

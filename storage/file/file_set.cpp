@@ -17,8 +17,6 @@ IoOperation FileSet::operation(IoOperation::Kind kind, SlotId slot, std::uint32_
           .length = is_transfer(kind) ? 0 : slots * layout_.block_bytes};
 }
 
-std::uint32_t FileSet::run_slots_max() const { return layout_.directories == 1 ? layout_.slots_per_file : layout_.stripe_slots; }
-
 std::uint32_t FileSet::end_of_run(SlotId slot) const {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(layout_.end_of_run(slot), layout_.slots));
 }

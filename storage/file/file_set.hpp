@@ -98,7 +98,7 @@ class FileSet {
   /// std::system_error.
   void commit();
   /// Does the work of the destructor. A second call does nothing.
-  void close();
+  void close() { close_to(0); }
 
   // ---- slots
 
@@ -110,8 +110,6 @@ class FileSet {
   [[nodiscard]] IoOperation operation(IoOperation::Kind kind, SlotId slot, std::uint32_t slots = 1) const;
   [[nodiscard]] std::filesystem::path path(SlotId slot) const { return data_path(layout_.file_of(slot)); }
   [[nodiscard]] bool in_one_file(SlotId a, SlotId b) const { return layout_.file_of(a) == layout_.file_of(b); }
-  /// The largest number of adjacent slots in one file.
-  [[nodiscard]] std::uint32_t run_slots_max() const;
   /// The first slot after `slot` that is not adjacent to its predecessor.
   [[nodiscard]] std::uint32_t end_of_run(SlotId slot) const;
 
@@ -277,7 +275,8 @@ class FileSet {
   void claim(std::uint32_t number, bool may_be_empty);
   void write_part(const StorePart& part, FileId file, const std::filesystem::path& directory);
   [[nodiscard]] std::optional<StorePart> part_in(const std::filesystem::path& directory);
-  void refuse_part_as_store();
+  /// Returns the part in the first directory. Refuses a further directory of a store.
+  [[nodiscard]] std::optional<StorePart> first_part();
   /// Refuses a store made by an earlier version, which had its files in FileStoreConfig::directory itself.
   void refuse_former_layout(const FileStoreConfig& config);
 

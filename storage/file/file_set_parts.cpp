@@ -49,8 +49,7 @@ void FileSet::open_parts(const FileStoreConfig& config) {
 }
 
 void FileSet::begin_parts(const FileStoreConfig& config) {
-  const std::optional<StorePart> found = part_in(directory_);
-  if (found && found->part > 1) refuse_part_as_store();
+  const std::optional<StorePart> found = first_part();
   superblock_.id = found ? found->store : config.id != 0 ? config.id : random_id();
   write_part({superblock_.id, 1, layout_.directories}, open(path(part_name), Direct::no), directory_);
 }
@@ -137,9 +136,9 @@ std::optional<StorePart> FileSet::part_in(const std::filesystem::path& directory
   return parse_part({reinterpret_cast<const char*>(bytes.data()), read.bytes});
 }
 
-void FileSet::refuse_part_as_store() {
+std::optional<StorePart> FileSet::first_part() {
   const std::optional<StorePart> found = part_in(directory_);
-  if (!found || found->part == 1) return;  // a part of a store whose creation was interrupted
+  if (!found || found->part == 1) return found;  // the creation of the store was interrupted
   refuse_store(Errc::incompatible,
                "{} is part {} of a file store that is striped over {} directories: give its first directory first, or remove it "
                "to start empty",

@@ -24,10 +24,6 @@ namespace {
 
 static_assert(owner_text_bytes == superblock_copy_at, "the copy of the superblock follows the owner's text");
 
-bool is_no_space(ErrorCode error) { return error == errno_code(ENOSPC) || error == errno_code(EDQUOT); }
-
-std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 16); }
-
 void check_directories(const FileStoreConfig& config) {
   const std::size_t directories = config.more_directories.size() + 1;
   if (directories > directories_max) {
@@ -152,7 +148,7 @@ FileSet::FileSet(const FileStoreConfig& config, IoEngine& engine)
     if (layout_.directories > 1) {
       open_parts(config);
     } else if (recorded_slots_ == 0) {
-      refuse_part_as_store();
+      (void)first_part();
     }
     take_room(config);
     data_ends_.resize(data_.size());
@@ -180,8 +176,6 @@ void FileSet::undo_to(std::size_t steps) noexcept {
 void FileSet::close_to(std::size_t files) {
   for (; open_.size() > files; open_.pop_back()) files_.close(open_.back());
 }
-
-void FileSet::close() { close_to(0); }
 
 FileId FileSet::open(const std::filesystem::path& path, Direct direct) {
   const Result<OpenedFile> opened = files_.open(path, Create::if_missing, direct);
@@ -302,7 +296,8 @@ void FileSet::check_compatible(const FileStoreConfig& config) const {
   }
   if (superblock_.fingerprint != config.fingerprint) {
     const auto words = [](const std::string& meaning, const Fingerprint& fingerprint) {
-      return meaning.empty() ? fmt::format("the model and geometry {}...", short_hex(fingerprint)) : '"' + meaning + '"';
+      return meaning.empty() ? fmt::format("the model and geometry {}...", to_hex(BlockKey{fingerprint}).substr(0, 16))
+                             : '"' + meaning + '"';
     };
     refuse_store(Errc::incompatible,
                  "the file store in {} was made for {}, and this configuration has {}: give another directory, or remove it to "
@@ -448,7 +443,7 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
   }
   // A part may have been allocated. It is freed before the free space is asked for.
   undo_to(undo_.size() - 1);
-  if (!is_no_space(errno_code(taken.error))) {
+  if (!is_no_space(taken.error)) {
     refuse_store(errno_code(taken.error), "cannot make {} {} large", name.string(), to_string(wanted));
   }
   const Result<Bytes> left = files_.free_space(part.directory);
@@ -457,18 +452,15 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
 
 void FileSet::forget_beyond_recorded() {
   const StoreLayout recorded{layout_.block_bytes, recorded_slots_, layout_.slots_per_file};
-  const auto done = [this](ErrorCode error) {
-    if (error) refuse_store(error, "cannot clear the end of {}", path("catalog").string());
-  };
-  bool changed = false;
-  if (catalog_bytes_before_ > recorded.catalog_bytes()) {
-    const Result<void> cut = files_.resize(catalog_, recorded.catalog_bytes());
-    done(cut ? ErrorCode{} : cut.error());
+  bool changed = catalog_bytes_before_ > recorded.catalog_bytes();
+  if (changed) {
+    require(files_.resize(catalog_, recorded.catalog_bytes()), "cannot clear the end of {}", path("catalog").string());
     catalog_bytes_before_ = recorded.catalog_bytes();
-    changed = true;
   }
   changed |= clear_page_from(recorded_slots_);
-  if (changed) done(error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0));
+  if (!changed) return;
+  const ErrorCode error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = catalog_}), 0);
+  if (error) refuse_store(error, "cannot clear the end of {}", path("catalog").string());
 }
 
 bool FileSet::clear_page_from(std::uint32_t slots) {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
 namespace terrace {
 
@@ -36,11 +36,7 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
   write_pages();
 }
 
-FileStore::~FileStore() { (void)close(); }
-
 IoOperation FileStore::operation_on(const StoreOperations::Started& started, IoOperation::Kind kind) {
-  if (started.id.value() >= moving_.size()) moving_.resize(started.id.value() + std::size_t{1});
-  moving_[started.id.value()] = {kind, started.slot, records_[started.slot.value()].checksum};
   IoOperation operation = files_.operation(kind, started.slot);
   operation.token = started.id.value();
   operation.fingerprint = &fingerprint_;
@@ -81,7 +77,7 @@ void FileStore::write(std::span<const StoreWrite> batch) {
     operation.from = write.from;
     operation.key = write.block.key;
     if (has_record(started->slot)) {
-      held_.push_back({started->slot, operation});
+      held_.push_back(operation);
       pages_.mark(started->slot.value() / records_per_page);
     } else {
       batch_.push_back(operation);
@@ -131,8 +127,6 @@ void FileStore::pump_capacity() {
   records_on_disk_.resize(files_.layout().catalog_pages());
 }
 
-StoreStat FileStore::stat() const { return completed(operations_.stat()); }
-
 StoreStat FileStore::completed(StoreStat stat) const {
   capacity_.add_to(stat);
   files_.add_to(stat);
@@ -156,8 +150,9 @@ void FileStore::collect() {
       page_ended(completion);
     } else if ((completion.token & sync_token) != 0) {
       sync_ended(completion);
+      --phase_operations_;
     } else if ((completion.token & check_token) != 0) {
-      if (check_ended(completion)) flush_.operation_ended();
+      if (check_ended(completion)) --phase_operations_;
     } else if ((completion.token & CapacityManager::token) != 0) {
       capacity_.ended(completion);
       catalog_unsynced_ = true;  // it may have been a write of the superblock
@@ -175,27 +170,25 @@ void FileStore::collect() {
 
 void FileStore::block_ended(const IoCompletion& completion) {
   const StoreOperations::Id id{static_cast<std::uint32_t>(completion.token)};
-  const Moving& moved = moving_[id.value()];
+  const SlotId slot = operations_.slot_of(id);
   const bool whole = completion.error == 0 && completion.bytes == files_.layout().block_bytes;
-  const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
-  files_.note_outcome(moved.slot, !whole && !no_space);
-  if (moved.kind == IoOperation::Kind::read) {
+  const bool no_space = is_no_space(completion.error);
+  files_.note_outcome(slot, !whole && !no_space);
+  if (!operations_.is_write(id)) {
     using Outcome = StoreOperations::ReadOutcome;
-    const Outcome of_whole = completion.checksum == moved.checksum ? Outcome::verified : Outcome::corrupt;
+    const Outcome of_whole = completion.checksum == records_[slot.value()].checksum ? Outcome::verified : Outcome::corrupt;
     operations_.end_read(id, whole ? of_whole : Outcome::io_failed);
     return;
   }
-  files_.note_unsynced(moved.slot);
+  files_.note_unsynced(slot);
   using Outcome = StoreOperations::WriteOutcome;
   if (whole) {
-    records_[moved.slot.value()].checksum = completion.checksum;
-    capacity_.wrote(moved.slot);
-    files_.note_data(moved.slot);
+    records_[slot.value()].checksum = completion.checksum;
+    capacity_.wrote(slot);
+    files_.note_data(slot);
   }
   operations_.end_write(id, whole ? Outcome::done : no_space ? Outcome::no_space : Outcome::io_failed);
 }
-
-bool FileStore::is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
 
 /// Drops the blocks in lost slots. It must be called until is_swept(), because slots that an operation uses, or that are closing,
 /// can be handled only later.
@@ -222,8 +215,6 @@ void FileStore::sweep_lost(Sweep extent) {
   if (index.count(State::lost) > before) engine_.waker().wake();
 }
 
-void FileStore::for_each(const std::function<void(const StoredBlock&)>& visit) const { operations_.for_each(visit); }
-
 std::optional<FileStore::Location> FileStore::location(const BlockKey& key) const {
   const StoreIndex& index = operations_.index();
   const std::optional<SlotId> slot = index.find(key);
@@ -245,16 +236,15 @@ void FileStore::check_invariants() const {
 void add_health_of(const FileStore& files, StoreHealth& health) {
   health.lost_directories = files.lost_directories();
   if (!health.used_in_full) return;
-  if (const std::string& lost = files.durability_lost(); !lost.empty()) {
-    health.state = StoreState::degraded;
-    health.used_in_full = false;
-    health.reason = lost;
-  } else if (!health.lost_directories.empty()) {
-    health.state = StoreState::degraded;
-    health.used_in_full = false;
-    health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
-                                health.lost_directories.size(), health.lost_directories.front().string());
+  std::string reason = files.durability_lost();
+  if (reason.empty() && !health.lost_directories.empty()) {
+    reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
+                         health.lost_directories.size(), health.lost_directories.front().string());
   }
+  if (reason.empty()) return;
+  health.state = StoreState::degraded;
+  health.used_in_full = false;
+  health.reason = std::move(reason);
 }
 
 }  // namespace terrace

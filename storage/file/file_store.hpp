@@ -3,7 +3,6 @@
 #include "storage/file/capacity_manager.hpp"
 #include "storage/file/dirty_pages.hpp"
 #include "storage/file/file_set.hpp"
-#include "storage/file/group_flush.hpp"
 #include "storage/format/format.hpp"
 #include "storage/index/store_operations.hpp"
 #include "storage/io/aligned_buffer.hpp"
@@ -60,7 +59,7 @@ class FileStore final : public BlockStore {
   /// std::system_error, it leaves nothing new on the disk; see FileSet.
   FileStore(const FileStoreConfig& config, IoEngine& engine);
   /// Calls close().
-  ~FileStore() override;
+  ~FileStore() override { (void)close(); }
   FileStore(const FileStore&) = delete;
   FileStore& operator=(const FileStore&) = delete;
 
@@ -73,12 +72,14 @@ class FileStore final : public BlockStore {
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(Blocks blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
+  [[nodiscard]] std::size_t in_flight() const override {
+    return operations_.in_flight() + flushes_.size() + served_flushes_.size();
+  }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.layout().block_bytes}; }
-  [[nodiscard]] StoreStat stat() const override;
+  [[nodiscard]] StoreStat stat() const override { return completed(operations_.stat()); }
   /// Returns the same without `orphans`, which makes it fast.
   [[nodiscard]] StoreStat quick_stat() const override { return completed(operations_.quick_stat()); }
-  void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
+  void for_each(const std::function<void(const StoredBlock&)>& visit) const override { operations_.for_each(visit); }
   void check_invariants() const override;
 
   /// Waits for the operations under way, makes everything durable, closes the files and releases the lock. It has no time limit.
@@ -120,7 +121,7 @@ class FileStore final : public BlockStore {
   /// Drops blocks in lost slots: a limited number, or all.
   enum class Sweep : bool { some, all };
   void sweep_lost(Sweep extent);
-  [[nodiscard]] bool is_swept() const;
+  [[nodiscard]] bool is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
   void block_ended(const IoCompletion& completion);
   void mark_changed();
   void write_pages();
@@ -162,13 +163,7 @@ class FileStore final : public BlockStore {
   StoreOperations operations_;
   std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep visits
   CapacityManager capacity_;
-  std::vector<SlotRecord> records_;  ///< by slot
-  struct Moving {
-    IoOperation::Kind kind = IoOperation::Kind::read;
-    SlotId slot;
-    std::uint64_t checksum = 0;  ///< the checksum that a read must have
-  };
-  std::vector<Moving> moving_;  ///< by StoreOperations::Id
+  std::vector<SlotRecord> records_;  ///< by slot; constant while an operation reads the slot
   DirtyPages pages_;
   struct PageWrite {
     AlignedBuffer image;
@@ -178,13 +173,14 @@ class FileStore final : public BlockStore {
   std::vector<PageWrite> page_writes_;
   /// By catalog page, one bit for each slot: the file may have a record that describes the slot's data.
   std::vector<std::uint32_t> records_on_disk_;
-  struct Held {
-    SlotId slot;
-    IoOperation write;
-  };
-  std::vector<Held> held_;  ///< writes that wait until their slot's old record is cleared, in order
-  GroupFlush flush_;
-  AlignedBuffer superblock_page_;  ///< buffer in which a flush reads the superblock
+  std::vector<IoOperation> held_;  ///< writes that wait until their slot's old record is cleared, in order
+  /// The progress of a round of flushes (file_store_flush.cpp).
+  enum class FlushPhase : unsigned char { idle, data, catalog };
+  FlushPhase flush_phase_ = FlushPhase::idle;
+  std::uint32_t phase_operations_ = 0;         ///< syncs and checks of this phase that are under way
+  std::vector<std::uint64_t> flushes_;         ///< tokens of flushes that wait for the next round
+  std::vector<std::uint64_t> served_flushes_;  ///< tokens of the flushes of this round
+  AlignedBuffer superblock_page_;              ///< buffer in which a flush reads the superblock
   Superblock superblock_expected_;
   bool catalog_unsynced_ = true;  ///< true at the start, because a killed process may have left unsynced data
   /// error of the first failed sync or check that could not be handled by dropping a directory

@@ -49,11 +49,11 @@ void FileStore::page_ended(const IoCompletion& completion) {
 
 void FileStore::submit_held() {
   if (held_.empty()) return;
-  const auto waits = [this](const Held& held) { return has_record(held.slot); };
-  for (const Held& held : held_) {
-    if (!waits(held)) batch_.push_back(held.write);
-  }
-  std::erase_if(held_, [&](const Held& held) { return !waits(held); });
+  std::erase_if(held_, [this](const IoOperation& write) {
+    const bool waits = has_record(operations_.slot_of(StoreOperations::Id{static_cast<std::uint32_t>(write.token)}));
+    if (!waits) batch_.push_back(write);
+    return !waits;
+  });
   submit_batch();
 }
 

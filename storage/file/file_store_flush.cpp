@@ -1,4 +1,11 @@
 // The part of FileStore that makes its data durable, in a flush and when it closes.
+//
+// A round of flushes first makes the data files durable and at the same time writes the catalog's pages. Then it makes the
+// catalog durable and checks that all files are still in place. Then all flushes of this round end. A flush that is requested
+// meanwhile shares the next round (group commit).
+//
+// The catalog comes last, because after a flush every durable record must match durable data. Outside of a flush, the operating
+// system may write a record before its data; such a record does not match the data, and the block fails verification.
 
 #include "base/check.hpp"
 #include "storage/file/file_store.hpp"
@@ -9,29 +16,26 @@
 #include <utility>
 
 namespace terrace {
-namespace {
-
-constexpr const char* sync_failed = "a sync of the store's files has failed";
-
-}  // namespace
 
 void FileStore::flush(std::uint64_t token) {
   TERRACE_CHECK(!closed_);
-  flush_.ask(token);
+  flushes_.push_back(token);
   go_on_with_flush();
   wake_for_events();
 }
 
 void FileStore::go_on_with_flush() {
-  if (flush_.catalog_is_done()) return end_flush();
-  if (flush_.wants_to_begin()) begin_flush();
-  if (!flush_.data_are_synced() || pages_.owed() > 0 || capacity_.note() == CapacityManager::Note::waiting) return;
+  if (flush_phase_ == FlushPhase::idle && !flushes_.empty()) begin_flush();
+  if (phase_operations_ > 0) return;
+  if (flush_phase_ == FlushPhase::catalog) return end_flush();
+  if (flush_phase_ == FlushPhase::idle || pages_.owed() > 0 || capacity_.note() == CapacityManager::Note::waiting) return;
   if (std::exchange(catalog_unsynced_, false)) {
     batch_.push_back(
         {.kind = IoOperation::Kind::sync, .token = sync_token | files_.catalog_file(), .file = files_.catalog(), .ahead = true});
   }
   add_checks();
-  flush_.begin_catalog(static_cast<std::uint32_t>(batch_.size()));
+  flush_phase_ = FlushPhase::catalog;
+  phase_operations_ = static_cast<std::uint32_t>(batch_.size());
   submit_batch();
 }
 
@@ -45,17 +49,18 @@ void FileStore::begin_flush() {
     if (!files_.take_unsynced(file)) continue;
     batch_.push_back({.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = files_.file(file), .ahead = true});
   }
-  flush_.begin(static_cast<std::uint32_t>(batch_.size()));
+  flush_phase_ = FlushPhase::data;
+  served_flushes_.swap(flushes_);
+  phase_operations_ = static_cast<std::uint32_t>(batch_.size());
   submit_batch();
   write_pages();
 }
 
 void FileStore::sync_ended(const IoCompletion& completion) {
-  if (completion.error != 0) {
-    operations_.count_io_error();
-    doubt(errno_code(completion.error), static_cast<std::uint32_t>(completion.token & ~sync_token), sync_failed);
-  }
-  flush_.operation_ended();
+  if (completion.error == 0) return;
+  operations_.count_io_error();
+  doubt(errno_code(completion.error), static_cast<std::uint32_t>(completion.token & ~sync_token),
+        "a sync of the store's files has failed");
 }
 
 /// Handles a failed sync or check of the file. If only one directory is affected and others remain, that directory is marked as
@@ -122,7 +127,9 @@ void FileStore::end_flush() {
                           : in_this_one                                                               ? in_this_one
                           : pages_.owed_failed() || capacity_.note() == CapacityManager::Note::failed ? ErrorCode{Errc::io_failed}
                                                                                                       : ErrorCode{};
-  for (const std::uint64_t token : flush_.end()) operations_.end_flush(token, error);
+  flush_phase_ = FlushPhase::idle;
+  for (const std::uint64_t token : served_flushes_) operations_.end_flush(token, error);
+  served_flushes_.clear();
   // Begins the next flush if one was asked for meanwhile.
   go_on_with_flush();
 }
@@ -163,10 +170,7 @@ Result<void> FileStore::close() {
 }
 
 void FileStore::sync(std::uint32_t file) {
-  const IoCompletion synced = run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = files_.file(file)});
-  if (synced.error == 0) return;
-  operations_.count_io_error();
-  doubt(errno_code(synced.error), file, sync_failed);
+  sync_ended(run_alone(engine_, {.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = files_.file(file)}));
 }
 
 }  // namespace terrace

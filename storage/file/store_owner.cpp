@@ -164,9 +164,8 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});
-  if (written.error == 0 && written.bytes == owner_text_bytes) return;
-  refuse_store(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed}, "cannot write {}",
-               (directory / "lock").string());
+  const ErrorCode error = error_of(written, owner_text_bytes);
+  if (error) refuse_store(error, "cannot write {}", (directory / "lock").string());
 }
 
 void record_label(IoEngine& engine, FileId lock_file, std::string_view label) {

@@ -62,10 +62,10 @@ void CatalogScan::add(std::uint32_t first, std::span<const std::byte> records) {
 
 std::vector<std::uint32_t> CatalogScan::take_unreadable() {
   std::vector<std::uint32_t> slots;
-  for (const Damaged& damaged : damaged_) {
+  std::erase_if(damaged_, [&](const Damaged& damaged) {
     if (damaged.flaw == Flaw::unreadable) slots.push_back(damaged.slot);
-  }
-  std::erase_if(damaged_, [](const Damaged& damaged) { return damaged.flaw == Flaw::unreadable; });
+    return damaged.flaw == Flaw::unreadable;
+  });
   return slots;
 }
 

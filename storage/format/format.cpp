@@ -20,16 +20,6 @@ constexpr std::uint64_t slots_max = 0xFFFF'FFFE;  // the number above it means "
 
 static_assert(sector_bytes % record_bytes == 0, "a record must not straddle a sector");
 
-template <std::size_t n>
-void put(std::span<std::byte> at, std::size_t offset, const std::array<std::byte, n>& bytes) {
-  std::memcpy(at.data() + offset, bytes.data(), n);
-}
-
-template <std::size_t n>
-void get(std::span<const std::byte> at, std::size_t offset, std::array<std::byte, n>& bytes) {
-  std::memcpy(bytes.data(), at.data() + offset, n);
-}
-
 }  // namespace
 
 void encode(const Superblock& superblock, std::span<std::byte> page) {
@@ -42,7 +32,7 @@ void encode(const Superblock& superblock, std::span<std::byte> page) {
   store_le64(at + 24, superblock.slots);
   store_le64(at + 32, superblock.slots_per_file);
   store_le64(at + 40, superblock.generation);
-  put(page, 48, superblock.fingerprint);
+  std::memcpy(at + 48, superblock.fingerprint.data(), superblock.fingerprint.size());
   store_le64(at + 80, superblock.open_slots);
   if (superblock.version == striped_format_version) {
     store_le32(at + 88, superblock.directories);
@@ -66,7 +56,7 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
   superblock.slots = load_le64(at + 24);
   superblock.slots_per_file = load_le64(at + 32);
   superblock.generation = load_le64(at + 40);
-  get(page, 48, superblock.fingerprint);
+  std::memcpy(superblock.fingerprint.data(), at + 48, superblock.fingerprint.size());
   superblock.open_slots = load_le64(at + 80);
   if (superblock.version == striped_format_version) {
     superblock.directories = load_le32(at + 88);
@@ -88,8 +78,8 @@ bool all_zero(std::span<const std::byte> bytes) {
 void encode(const CatalogRecord& record, std::span<std::byte> bytes) {
   TERRACE_CHECK(bytes.size() == record_bytes);
   std::byte* const at = bytes.data();
-  put(bytes, 0, record.block.key.bytes);
-  put(bytes, 32, record.block.parent.bytes);
+  std::memcpy(at, record.block.key.bytes.data(), record.block.key.bytes.size());
+  std::memcpy(at + 32, record.block.parent.bytes.data(), record.block.parent.bytes.size());
   store_le64(at + 64, record.block.tenant.value());
   store_le32(at + 72, record.block.depth);
   store_le32(at + 76, record.length);
@@ -110,8 +100,8 @@ std::optional<CatalogRecord> decode_record(std::span<const std::byte> bytes) {
   if (load_le64(at + record_sum_at) != plain_checksum(bytes.first(record_sum_at))) return std::nullopt;
   if (load_le64(at + 112) > slots_max) return std::nullopt;
   CatalogRecord record;
-  get(bytes, 0, record.block.key.bytes);
-  get(bytes, 32, record.block.parent.bytes);
+  std::memcpy(record.block.key.bytes.data(), at, record.block.key.bytes.size());
+  std::memcpy(record.block.parent.bytes.data(), at + 32, record.block.parent.bytes.size());
   record.block.tenant = TenantId{load_le64(at + 64)};
   record.block.depth = load_le32(at + 72);
   record.block.group = group;
@@ -144,11 +134,6 @@ std::uint32_t StoreLayout::data_files() const {
 Bytes StoreLayout::data_file_bytes(std::uint32_t file) const {
   const std::uint32_t before = file / directories * slots_per_file;
   return Bytes{std::min(slots_in(file % directories) - before, slots_per_file) * block_bytes};
-}
-
-std::uint64_t StoreLayout::end_of_run(SlotId slot) const {
-  const std::uint32_t run = directories == 1 ? slots_per_file : stripe_slots;
-  return (slot.value() / run + std::uint64_t{1}) * run;
 }
 
 Bytes StoreLayout::total_bytes() const {

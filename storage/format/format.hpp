@@ -165,8 +165,12 @@ struct StoreLayout {
   [[nodiscard]] std::uint64_t offset_of(SlotId slot) const { return place_of(slot) % slots_per_file * block_bytes; }
   /// The number of slots whose blocks lie in this directory.
   [[nodiscard]] std::uint32_t slots_in(std::uint32_t directory) const;
+  /// The largest number of slots that follow each other in one file.
+  [[nodiscard]] std::uint32_t run_slots() const { return directories == 1 ? slots_per_file : stripe_slots; }
   /// The first slot after `slot` that does not follow its predecessor in the same file.
-  [[nodiscard]] std::uint64_t end_of_run(SlotId slot) const;
+  [[nodiscard]] std::uint64_t end_of_run(SlotId slot) const {
+    return (slot.value() / run_slots() + std::uint64_t{1}) * run_slots();
+  }
   /// The first slot of the next row of data files. A row has one file in each directory.
   [[nodiscard]] std::uint64_t next_row() const {
     const std::uint64_t row = std::uint64_t{slots_per_file} * directories;

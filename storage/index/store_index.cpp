@@ -44,11 +44,7 @@ Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
       if (*parent != none) consider(*parent);
       return Errc::full;
     }
-    const std::uint32_t victim = leaves_.top().handle;
-    const std::uint32_t parent_before = entry(victim).parent;
-    placed.evicted = Evicted{entry(victim).block.key, entry(victim).write_token};
-    forget(victim, Reuse::yes);
-    if (parent_before != none && parent_before != *parent) consider(parent_before);
+    placed = evict_leaf(Reuse::yes, *parent);
   }
 
   const std::optional<SlotId> slot = *parent == none ? free_.take() : free_.take_after(SlotId{*parent});
@@ -60,7 +56,10 @@ Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
   e.operations = 1;
   slots_.emplace(block.key, slot->value());
   set_state(slot->value(), State::writing);
-  if (*parent != none) link(slot->value(), *parent);
+  if (*parent != none) {
+    link(slot->value(), *parent);
+    consider(*parent);
+  }
   return placed;
 }
 
@@ -194,9 +193,9 @@ void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
     if (block.depth == 0) {
       path.push_back(slot);
     } else if (slot > 0 && is_parent(slot - 1, block)) {
-      link_child(slot, slot - 1);
+      link(slot, slot - 1);
     } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
-      link_child(slot, found->second);
+      link(slot, found->second);
     }
   }
   while (!path.empty()) {
@@ -234,11 +233,6 @@ void StoreIndex::consider(std::uint32_t slot) {
 }
 
 void StoreIndex::link(std::uint32_t slot, std::uint32_t parent) {
-  link_child(slot, parent);
-  consider(parent);
-}
-
-void StoreIndex::link_child(std::uint32_t slot, std::uint32_t parent) {
   Entry& e = entry(slot);
   e.parent = parent;
   e.next_sibling = entry(parent).first_child;
@@ -294,12 +288,16 @@ std::optional<StoreIndex::Freed> StoreIndex::shrink() {
     return Freed{*free, std::nullopt};
   }
   if (leaves_.empty()) return std::nullopt;
+  return evict_leaf(Reuse::no);
+}
+
+StoreIndex::Freed StoreIndex::evict_leaf(Reuse reuse, std::uint32_t in_use) {
   const std::uint32_t victim = leaves_.top().handle;
-  const std::uint32_t parent_before = entry(victim).parent;
+  const std::uint32_t parent = entry(victim).parent;
   const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
-  forget(victim);
-  if (parent_before != none) consider(parent_before);
-  return Freed{SlotId{victim}, evicted};
+  forget(victim, reuse);
+  if (parent != none && parent != in_use) consider(parent);
+  return {SlotId{victim}, evicted};
 }
 
 void StoreIndex::take_closing(std::vector<SlotId>& closing) {

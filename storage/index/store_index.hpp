@@ -197,15 +197,16 @@ class StoreIndex {
   /// The slot of the parent, or `none` if the depth is 0. Returns nothing if the block has no parent to which it could be linked.
   [[nodiscard]] std::optional<std::uint32_t> parent_of(const StoredBlock& block) const;
   void set_state(std::uint32_t slot, State state);
-  void consider(std::uint32_t slot);  ///< adds the slot to the heap or removes it, as its state requires
-  void link(std::uint32_t slot, std::uint32_t parent);
-  void link_child(std::uint32_t slot, std::uint32_t parent);  ///< the same without a change in the heap
+  void consider(std::uint32_t slot);                    ///< adds the slot to the heap or removes it, as its state requires
+  void link(std::uint32_t slot, std::uint32_t parent);  ///< makes the slot's block a child; the parent may be a leaf no more
   void enter_restored_keys(std::vector<SlotId>& dropped);
   void forget_restored(std::uint32_t slot);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };
   /// Removes a block without children from everything except its slot, which stays in use until it is released.
   void forget(std::uint32_t slot, Reuse reuse = Reuse::no);
+  /// Evicts the least recently used leaf, of which there must be one. Its parent may become a leaf, unless it is `in_use`.
+  Freed evict_leaf(Reuse reuse, std::uint32_t in_use = none);
   void begin_closing(std::uint32_t slot);
   void number_closed();
   /// With Reuse::yes the slot becomes free even if the limit is exceeded, because the caller takes it at once.

@@ -21,21 +21,8 @@ StoreOperations::StoreOperations(std::uint32_t capacity_blocks, Bytes block_byte
     : index_{capacity_blocks}, block_bytes_{block_bytes}, writes_max_{writes_max}, write_of_(capacity_blocks, none) {}
 
 StoreOperations::Id StoreOperations::begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key) {
-  if (free_ids_.empty()) {
-    free_ids_.push_back(static_cast<std::uint32_t>(operations_.size()));
-    operations_.emplace_back();
-  }
-  const std::uint32_t id = free_ids_.back();
-  free_ids_.pop_back();
-  operations_[id] = {kind, slot, token, key, none};
   if (kind == Kind::write) ++writes_;
-  return Id{id};
-}
-
-void StoreOperations::finish(std::uint32_t id) {
-  if (operations_[id].kind == Kind::write) --writes_;
-  operations_[id] = {};
-  free_ids_.push_back(id);
+  return Id{operations_.add({kind, slot, token, key, none})};
 }
 
 void StoreOperations::emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error,
@@ -55,34 +42,25 @@ std::optional<StoreOperations::Started> StoreOperations::start_read(const StoreR
 }
 
 std::optional<StoreOperations::Started> StoreOperations::start_write(const StoreWrite& write) {
-  const auto answer = [&](ErrorCode error) { emit(StoreEvent::Kind::written, write.token, write.block.key, error); };
+  const auto answer = [&](ErrorCode error) -> std::optional<Started> {
+    emit(StoreEvent::Kind::written, write.token, write.block.key, error);
+    return std::nullopt;
+  };
 
   if (const std::optional<SlotId> slot = index_.find(write.block.key)) {
     index_.use(*slot);
     const bool is_ready = index_.at(*slot).state == State::ready;
-    if (!is_ready && (index_.at(*slot).marked_for_removal || writes_ >= writes_max_)) {
-      answer(Errc::refused);
-      return std::nullopt;
-    }
+    if (!is_ready && (index_.at(*slot).marked_for_removal || writes_ >= writes_max_)) return answer(Errc::refused);
     index_.set_write_token(*slot, write.token);  // events carry the token of the latest write
-    if (is_ready) {
-      answer({});
-    } else {
-      const std::uint32_t first = write_of_[slot->value()];
-      const Id id = begin(Kind::write, *slot, write.token, write.block.key);
-      operations_[id.value()].next = std::exchange(operations_[first].next, id.value());
-    }
+    if (is_ready) return answer({});
+    const std::uint32_t first = write_of_[slot->value()];
+    const Id id = begin(Kind::write, *slot, write.token, write.block.key);
+    operations_.at(id.value()).next = std::exchange(operations_.at(first).next, id.value());
     return std::nullopt;
   }
-  if (writes_ >= writes_max_) {
-    answer(Errc::refused);
-    return std::nullopt;
-  }
+  if (writes_ >= writes_max_) return answer(Errc::refused);
   const Result<StoreIndex::Freed> placed = index_.place(write.block);
-  if (!placed) {
-    answer(placed.error());
-    return std::nullopt;
-  }
+  if (!placed) return answer(placed.error());
   // The slot may be that of the evicted block. In both cases the slot's catalog record changes.
   note_freed(*placed);
   index_.set_write_token(placed->slot, write.token);
@@ -100,9 +78,8 @@ void StoreOperations::note_freed(const StoreIndex::Freed& freed) {
 }
 
 void StoreOperations::end_read(Id id, ReadOutcome outcome) {
-  const Operation read = operations_[id.value()];
+  const Operation read = operations_.take(id.value());
   TERRACE_CHECK(read.kind == Kind::read);
-  finish(id.value());
   const bool still_here = index_.at(read.slot).state == State::ready;
   switch (outcome) {
     case ReadOutcome::verified:
@@ -134,7 +111,7 @@ void StoreOperations::end_read(Id id, ReadOutcome outcome) {
 }
 
 void StoreOperations::end_write(Id id, WriteOutcome outcome) {
-  const Operation write = operations_[id.value()];
+  const Operation write = operations_.at(id.value());
   TERRACE_CHECK(write.kind == Kind::write);
   TERRACE_CHECK(write_of_[write.slot.value()] == id.value());
   if (outcome == WriteOutcome::io_failed) ++counted_.io_errors;
@@ -191,10 +168,10 @@ void StoreOperations::write_failed(SlotId slot, WriteOutcome outcome) {
 void StoreOperations::finish_writes(SlotId slot, ErrorCode error) {
   std::uint32_t id = std::exchange(write_of_[slot.value()], none);
   while (id != none) {
-    const std::uint32_t next = operations_[id].next;
-    emit(StoreEvent::Kind::written, operations_[id].token, operations_[id].key, error);
-    finish(id);
-    id = next;
+    const Operation write = operations_.take(id);
+    --writes_;
+    emit(StoreEvent::Kind::written, write.token, write.key, error);
+    id = write.next;
   }
 }
 
@@ -326,13 +303,10 @@ void StoreOperations::check_invariants() const {
   index_.check_invariants();
   std::vector<std::uint32_t> touching(index_.slots(), 0);
   std::uint32_t writes = 0;
-  std::size_t idle = 0;
-  for (const Operation& operation : operations_) {
-    idle += operation.kind == Kind::idle;
+  operations_.for_each([&](std::uint32_t, const Operation& operation) {
     writes += operation.kind == Kind::write;
     if (operation.kind == Kind::read) ++touching[operation.slot.value()];
-  }
-  TERRACE_CHECK(idle == free_ids_.size());
+  });
   TERRACE_CHECK(writes == writes_);
   std::uint32_t chained = 0;
   for (std::uint32_t slot = 0; slot < index_.slots(); ++slot) {
@@ -343,10 +317,10 @@ void StoreOperations::check_invariants() const {
     if (has_write && e.state != State::awaiting_parent) ++touching[slot];
     TERRACE_CHECK(touching[slot] == e.operations);
     TERRACE_CHECK(to_remove_.contains(slot) == e.marked_for_removal);
-    for (std::uint32_t id = write_of_[slot]; id != none; id = operations_[id].next) {
+    for (std::uint32_t id = write_of_[slot]; id != none; id = operations_.at(id).next) {
       ++chained;
-      TERRACE_CHECK(operations_[id].slot.value() == slot);
-      if (e.state != State::removing) TERRACE_CHECK(operations_[id].key == e.block.key);
+      TERRACE_CHECK(operations_.at(id).slot.value() == slot);
+      if (e.state != State::removing) TERRACE_CHECK(operations_.at(id).key == e.block.key);
     }
   }
   TERRACE_CHECK(chained == writes_);

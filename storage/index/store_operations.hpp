@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/slab.hpp"
 #include "storage/index/store_index.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/types.hpp"
@@ -46,6 +47,9 @@ class StoreOperations {
   /// Returns the write to do. Returns nothing if the event is already there, or if an earlier write of the same key is under way;
   /// then one I/O serves both, and each gets its event.
   [[nodiscard]] std::optional<Started> start_write(const StoreWrite& write);
+  /// The slot of a started operation.
+  [[nodiscard]] SlotId slot_of(Id id) const { return operations_.at(id.value()).slot; }
+  [[nodiscard]] bool is_write(Id id) const { return operations_.at(id.value()).kind == Kind::write; }
   /// Reports that the I/O of a started operation has ended. It must not access its buffer or its slot any more.
   void end_read(Id id, ReadOutcome outcome);
   void end_write(Id id, WriteOutcome outcome);
@@ -69,7 +73,7 @@ class StoreOperations {
 
   std::size_t poll(std::vector<StoreEvent>& out);
   /// Operations under way, plus events that wait for poll().
-  [[nodiscard]] std::size_t in_flight() const { return operations_.size() - free_ids_.size() + events_.size(); }
+  [[nodiscard]] std::size_t in_flight() const { return operations_.size() + events_.size(); }
   /// Returns true if poll() would return any events.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
 
@@ -92,9 +96,9 @@ class StoreOperations {
 
  private:
   static constexpr std::uint32_t none = StoreIndex::none;
-  enum class Kind : unsigned char { idle, read, write };
+  enum class Kind : unsigned char { read, write };
   struct Operation {
-    Kind kind = Kind::idle;
+    Kind kind = Kind::read;
     SlotId slot;
     std::uint64_t token = 0;
     BlockKey key;
@@ -102,7 +106,6 @@ class StoreOperations {
   };
 
   Id begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key);
-  void finish(std::uint32_t id);
   void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {}, std::uint64_t write_token = 0);
   /// Records that the slot's block changes, and emits the event of the block that was evicted, if any.
   void note_freed(const StoreIndex::Freed& freed);
@@ -116,8 +119,7 @@ class StoreOperations {
   StoreIndex index_;
   Bytes block_bytes_;
   std::uint32_t writes_max_;
-  std::vector<Operation> operations_;
-  std::vector<std::uint32_t> free_ids_;
+  Slab<Operation> operations_;
   std::vector<std::uint32_t> write_of_;  ///< by slot: the first write of its block, or none
   std::uint32_t writes_ = 0;
   /// slot -> token of the remove() that waits for the write to end

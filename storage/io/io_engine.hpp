@@ -7,6 +7,7 @@
 
 #include <boost/system/generic_category.hpp>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -62,9 +63,7 @@ class FileSystem {
   [[nodiscard]] virtual Result<Bytes> size(FileId file) = 0;
   /// The space that the file takes on the device. It is less than the size if the file has holes.
   [[nodiscard]] virtual Result<Bytes> allocated(FileId file) = 0;
-  /// Truncates the file, or extends it with zeros. When it extends the file, it allocates the space on the device if the file
-  /// system can do that. Fails with ENOSPC if there is not enough space; the size may then be anything between the old and the
-  /// new one.
+  /// Truncates the file. To extend it, an operation of kind `allocate` is used.
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;
   /// The number of bytes that this user may still write to the file system of `path`.
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
@@ -72,8 +71,8 @@ class FileSystem {
   [[nodiscard]] virtual Bytes file_bytes_max() const = 0;
   /// Whether the file currently bypasses the page cache.
   [[nodiscard]] virtual Direct direct(FileId file) const = 0;
-  /// Returns true if resize(), or an operation of kind `allocate`, could not allocate space for this file because the file system
-  /// does not support it. The file then takes its space only as it is written.
+  /// Returns true if an operation of kind `allocate` could not allocate space for this file because the file system does not
+  /// support it. The file then takes its space only as it is written.
   [[nodiscard]] virtual bool sparse(FileId file) const = 0;
 };
 
@@ -90,7 +89,8 @@ struct IoOperation {
     sync,
     // Operations on a whole file. They may take long; an engine runs them in parallel to other operations, one at a time.
     open,  ///< opens a file that prepare() has named; if it creates the file, the name survives a power failure
-    /// allocates `length` bytes at `offset` as resize() does, and extends the file; after ENOSPC a part may be allocated
+    /// Allocates `length` bytes at `offset` on the device if the file system can do that, and extends the file with zeros if it
+    /// is shorter. After ENOSPC a part may be allocated.
     allocate,
     /// Gives the space of whole pages back to the device. The range then reads as zeros, and the file keeps its size. Fails with
     /// EOPNOTSUPP if the file system cannot do that.
@@ -158,6 +158,9 @@ class IoEngine {
   /// Returns a text for people that describes how I/O is done, for example "4 threads". Threads: the owner's.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
+
+/// Returns true if the errno says that a device or the user's share of it is full.
+[[nodiscard]] constexpr bool is_no_space(int error) noexcept { return error == ENOSPC || error == EDQUOT; }
 
 [[nodiscard]] inline ErrorCode errno_code(int error) noexcept { return {error, boost::system::generic_category()}; }
 

@@ -191,15 +191,7 @@ Result<Bytes> PosixFiles::allocated(FileId id) {
 }
 
 Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
-  const Result<Bytes> now = size(id);
-  if (!now) return now.error();
-  const auto bytes = static_cast<off_t>(count(wanted));
-  // Allocate even if the size is already correct, because a copied file may have holes.
-  if (wanted >= *now && bytes > 0) {
-    if (const int error = allocate(file(id), 0, bytes)) return errno_code(error);
-    return {};
-  }
-  return done_or_errno(::ftruncate(file(id).fd, bytes));
+  return done_or_errno(::ftruncate(file(id).fd, static_cast<off_t>(count(wanted))));
 }
 
 int PosixFiles::allocate(File& file, off_t offset, off_t bytes) noexcept {
@@ -224,10 +216,6 @@ Bytes PosixFiles::file_bytes_max() const {
   const bool known = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return Bytes{known ? std::uint64_t{limit.rlim_cur} : std::numeric_limits<std::uint64_t>::max()};
 }
-
-bool PosixFiles::sparse(FileId id) const { return file(id).sparse; }
-
-Direct PosixFiles::direct(FileId id) const { return file(id).direct ? Direct::yes : Direct::no; }
 
 PosixFiles::File& PosixFiles::file(FileId id) const {
   TERRACE_CHECK(id.value() < files_.size());

@@ -43,8 +43,8 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
   [[nodiscard]] Bytes file_bytes_max() const override;
-  [[nodiscard]] Direct direct(FileId file) const override;
-  [[nodiscard]] bool sparse(FileId file) const override;
+  [[nodiscard]] Direct direct(FileId id) const override { return file(id).direct ? Direct::yes : Direct::no; }
+  [[nodiscard]] bool sparse(FileId id) const override { return file(id).sparse; }
 
   /// The reference stays valid until close().
   [[nodiscard]] File& file(FileId id) const;

@@ -32,9 +32,11 @@ class QueuedEngine : public IoEngine {
   [[nodiscard]] Waker& waker() final { return waker_.owner; }
 
  protected:
-  /// `owner` must outlive the engine. The other arguments are those of CompletionQueue.
-  QueuedEngine(std::size_t in_flight_max, std::size_t producers, Waker& owner)
-      : waker_{owner}, completions_{in_flight_max, producers, waker_} {}
+  /// The size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
+  static constexpr std::size_t in_flight_max = 4096;
+
+  /// `owner` must outlive the engine. `producers` is the number of the threads.
+  QueuedEngine(std::size_t producers, Waker& owner) : waker_{owner}, completions_{in_flight_max, producers, waker_} {}
 
   [[nodiscard]] CompletionQueue<IoCompletion>& completions() { return completions_; }
   /// Counts operations that were submitted.

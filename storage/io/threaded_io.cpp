@@ -11,9 +11,9 @@
 
 namespace terrace {
 ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
-    : QueuedEngine{config.in_flight_max, config.threads, waker},
+    : QueuedEngine{config.threads, waker},
       files_{calls},
-      work_{config.in_flight_max, 1, 0},
+      work_{in_flight_max, 1, 0},
       work_token_{work_},
       ahead_{64, 1, 0},
       ahead_token_{ahead_},
@@ -28,8 +28,6 @@ ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
     throw;
   }
 }
-
-ThreadedIo::~ThreadedIo() { stop(); }
 
 void ThreadedIo::stop() noexcept {
   for (std::size_t n = 0; n < threads_.size(); ++n) TERRACE_CHECK(work_.enqueue(work_token_, Work{}));

@@ -25,8 +25,6 @@ class ThreadedIo final : public QueuedEngine {
  public:
   struct Config {
     unsigned threads = 16;
-    /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
-    std::size_t in_flight_max = 4096;
     /// The limit for reads and writes together, in bytes per second; 0 is no limit. It emulates a slower disk in experiments.
     BytesPerSecond bandwidth{};
   };
@@ -34,7 +32,7 @@ class ThreadedIo final : public QueuedEngine {
   /// `waker` and `calls` must outlive the engine. Throws std::system_error if a thread or a descriptor cannot be created.
   ThreadedIo(Config config, Waker& waker, PosixCalls& calls = PosixCalls::system());
   /// Finishes the operations under way, then ends the threads.
-  ~ThreadedIo() override;
+  ~ThreadedIo() override { stop(); }
   ThreadedIo(const ThreadedIo&) = delete;
   ThreadedIo& operator=(const ThreadedIo&) = delete;
 

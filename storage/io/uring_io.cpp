@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -46,42 +44,34 @@ class FileWorker {
   FileWorker(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
     thread_ = start_thread<std::jthread>("terrace-files", [this] { run(); });
   }
-  ~FileWorker() {
-    push({});
-    thread_.join();
-  }
+  ~FileWorker() { push({}); }
   FileWorker(const FileWorker&) = delete;
   FileWorker& operator=(const FileWorker&) = delete;
 
   /// An entry without a file ends the thread.
-  void push(const UringRing::Work& work) {
-    {
-      const std::lock_guard lock{mutex_};
-      waiting_.push_back(work);
-    }
-    arrived_.notify_one();
-  }
+  void push(const UringRing::Work& work) { producer_.push(work); }
 
  private:
   void run() {
     AlignedBuffer none;
-    for (;;) {
-      std::unique_lock lock{mutex_};
-      arrived_.wait(lock, [this] { return !waiting_.empty(); });
-      const UringRing::Work work = waiting_.front();
-      waiting_.pop_front();
-      lock.unlock();
-      if (work.file == nullptr) return;
-      completions_.push(files_.perform(work.operation, *work.file, none));
+    std::vector<UringRing::Work> works;
+    for (;; works.clear()) {
+      arrived_.wait(-1);
+      arrived_.acknowledge();
+      waiting_.drain(works);
+      for (const UringRing::Work& work : works) {
+        if (work.file == nullptr) return;
+        completions_.push(files_.perform(work.operation, *work.file, none));
+      }
     }
   }
 
   PosixFiles& files_;
   CompletionQueue<IoCompletion>::Producer completions_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<UringRing::Work> waiting_;
-  std::jthread thread_;
+  EventFdWaker arrived_;
+  CompletionQueue<UringRing::Work> waiting_{64, 1, arrived_};
+  CompletionQueue<UringRing::Work>::Producer producer_{waiting_};
+  std::jthread thread_;  ///< joined before the queue is destroyed
 };
 
 std::string reason(int error) {
@@ -102,9 +92,9 @@ unsigned rings_of(unsigned configured) {
 class UringEngine final : public QueuedEngine {
  public:
   UringEngine(const UringIo::Config& config, Waker& owner, UringCalls& calls, PosixCalls& posix_calls)
-      : QueuedEngine{config.in_flight_max, rings_of(config.rings) + 1, owner}, files_{posix_calls, rings_} {
+      : QueuedEngine{rings_of(config.rings) + 1, owner}, files_{posix_calls, rings_} {
     for (unsigned n = 0; n < rings_of(config.rings); ++n) {
-      rings_.push_back(std::make_unique<UringRing>(config.depth, config.in_flight_max, calls, completions()));
+      rings_.push_back(std::make_unique<UringRing>(config.depth, in_flight_max, calls, completions()));
     }
     file_worker_.emplace(files_, completions());
   }

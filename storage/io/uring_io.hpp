@@ -27,8 +27,6 @@ struct UringIo {
     unsigned rings = 0;
     /// The largest number of operations under way in each ring. Further operations wait.
     unsigned depth = 256;
-    /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
-    std::size_t in_flight_max = 4096;
   };
 
   /// Makes the engine, whose destructor finishes the operations under way. `waker` and the calls must outlive it. Throws

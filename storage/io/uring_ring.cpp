@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -58,8 +59,6 @@ bool can_do_what_we_need(io_uring& ring) {
       [&](int op) { return ::io_uring_opcode_supported(probe.get(), op) != 0; });
 }
 
-bool before(const std::byte* a, const std::byte* b) { return std::less<>{}(a, b); }
-
 }  // namespace
 
 int UringCalls::setup(unsigned entries, io_uring& ring, io_uring_params& params) {
@@ -90,27 +89,24 @@ std::optional<unsigned> UringMemory::free_place() const {
 
 void UringMemory::add(std::span<std::byte> memory) {
   TERRACE_CHECK(!free_.empty());
-  const auto at = std::ranges::upper_bound(pieces_, memory.data(), before, [](const Piece& p) { return p.memory.data(); });
-  pieces_.insert(at, {memory, free_.back()});
+  pieces_[memory.data()] = {memory.size(), free_.back()};
   free_.pop_back();
 }
 
 std::optional<unsigned> UringMemory::remove(std::span<std::byte> memory) {
-  const auto at = std::ranges::find_if(pieces_, [&](const Piece& piece) { return piece.memory.data() == memory.data(); });
-  if (at == pieces_.end()) return std::nullopt;
-  const unsigned place = at->place;
-  free_.push_back(place);
-  pieces_.erase(at);
-  return place;
+  const auto piece = pieces_.extract(memory.data());
+  if (piece.empty()) return std::nullopt;
+  free_.push_back(piece.mapped().place);
+  return piece.mapped().place;
 }
 
 std::optional<unsigned> UringMemory::find(const std::byte* begin, std::size_t bytes) const {
-  auto at = std::ranges::upper_bound(pieces_, begin, before, [](const Piece& p) -> const std::byte* { return p.memory.data(); });
-  if (at == pieces_.begin()) return std::nullopt;
-  --at;
-  const std::byte* const end = at->memory.data() + at->memory.size();
-  if (!before(begin, end) || static_cast<std::size_t>(end - begin) < bytes) return std::nullopt;
-  return at->place;
+  const auto after = pieces_.upper_bound(begin);
+  if (after == pieces_.begin()) return std::nullopt;
+  const auto& [start, piece] = *std::prev(after);
+  const auto offset = static_cast<std::size_t>(begin - start);
+  if (offset >= piece.bytes || piece.bytes - offset < bytes) return std::nullopt;
+  return piece.place;
 }
 
 int UringRing::probe(UringCalls& calls) {

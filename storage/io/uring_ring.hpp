@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -39,10 +40,10 @@ class UringMemory {
 
  private:
   struct Piece {
-    std::span<std::byte> memory;
+    std::size_t bytes;
     unsigned place;
   };
-  std::vector<Piece> pieces_;  ///< sorted by address
+  std::map<const std::byte*, Piece> pieces_;  ///< by address
   std::vector<unsigned> free_;
 };
 

@@ -87,18 +87,12 @@ Result<void> MemoryStore::resize(Blocks wanted) {
   }
   operations_.begin_call();
   index.limit(blocks);
-  open_closed();
+  closed_.clear();
+  if (blocks > index.capacity()) index.take_closed(blocks - index.capacity(), closed_);
+  for (const SlotId slot : closed_) index.open(slot);
   shrink();
   wake();
   return {};
-}
-
-void MemoryStore::open_closed() {
-  StoreIndex& index = operations_.index();
-  if (index.capacity() >= index.limit()) return;
-  closed_.clear();
-  index.take_closed(index.limit() - index.capacity(), closed_);
-  for (const SlotId slot : closed_) index.open(slot);
 }
 
 void MemoryStore::shrink() {
@@ -131,17 +125,11 @@ void MemoryStore::carry_out(const Work& work) {
     return;
   }
   using Outcome = StoreOperations::WriteOutcome;
-  if (fail_next_write_) {
-    fail_next_write_ = false;
-    operations_.end_write(work.started.id, Outcome::io_failed);
-    return;
-  }
+  if (std::exchange(fail_next_write_, false)) return operations_.end_write(work.started.id, Outcome::io_failed);
   checksum = payload_checksum(work.key, any_geometry, work.from);
   std::memcpy(slot.data(), work.from.data(), slot.size());
   operations_.end_write(work.started.id, Outcome::done);
 }
-
-void MemoryStore::for_each(const std::function<void(const StoredBlock&)>& visit) const { operations_.for_each(visit); }
 
 std::span<std::byte> MemoryStore::raw(const BlockKey& key) {
   const std::optional<SlotId> slot = operations_.index().find(key);

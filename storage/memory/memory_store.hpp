@@ -42,7 +42,7 @@ class MemoryStore final : public BlockStore {
   [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
   [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
   [[nodiscard]] StoreStat quick_stat() const override { return operations_.quick_stat(); }
-  void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
+  void for_each(const std::function<void(const StoredBlock&)>& visit) const override { operations_.for_each(visit); }
   void check_invariants() const override { operations_.check_invariants(); }
 
   /// For tests that damage blocks: the bytes of the block, or an empty span if the block is not readable.
@@ -66,7 +66,6 @@ class MemoryStore final : public BlockStore {
   void carry_out(const Work& work);
   void wake();
   void shrink();
-  void open_closed();
 
   struct Chunk {
     std::uint32_t first;  ///< the number of its first slot

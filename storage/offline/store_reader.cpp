@@ -276,15 +276,22 @@ std::vector<StoreLabel> StoreReader::labels() const {
   return parse_labels(std::span{sectors}.first(got ? *got : 0));
 }
 
-std::chrono::system_clock::time_point StoreReader::last_written() const {
-  std::time_t last = 0;
+template <class Visit>
+void StoreReader::for_each_entry(Visit visit) const {
   std::error_code error;
   for (std::uint32_t n = 0; n < layout_.directories; ++n) {
     for (const auto& entry : std::filesystem::directory_iterator{part_directory(directory_, n), error}) {
       struct stat found {};
-      if (::lstat(entry.path().c_str(), &found) == 0 && S_ISREG(found.st_mode)) last = std::max(last, found.st_mtim.tv_sec);
+      if (::lstat(entry.path().c_str(), &found) == 0) visit(found);
     }
   }
+}
+
+std::chrono::system_clock::time_point StoreReader::last_written() const {
+  std::time_t last = 0;
+  for_each_entry([&](const struct stat& found) {
+    if (S_ISREG(found.st_mode)) last = std::max(last, found.st_mtim.tv_sec);
+  });
   return std::chrono::system_clock::from_time_t(last);
 }
 
@@ -309,13 +316,7 @@ StoreReader::Location StoreReader::location(std::uint32_t slot) const {
 Bytes StoreReader::allocated() const {
   constexpr std::uint64_t unit = 512;  // the unit of st_blocks on every file system
   Bytes total{};
-  std::error_code error;
-  for (std::uint32_t n = 0; n < layout_.directories; ++n) {
-    for (const auto& entry : std::filesystem::directory_iterator{part_directory(directory_, n), error}) {
-      struct stat found {};
-      if (::lstat(entry.path().c_str(), &found) == 0) total += Bytes{static_cast<std::uint64_t>(found.st_blocks) * unit};
-    }
-  }
+  for_each_entry([&](const struct stat& found) { total += Bytes{static_cast<std::uint64_t>(found.st_blocks) * unit}; });
   return total;
 }
 

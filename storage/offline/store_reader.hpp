@@ -128,6 +128,9 @@ class StoreReader {
   [[nodiscard]] Result<std::optional<std::uint64_t>> checksum(const File& file, const CatalogRecord& block,
                                                               std::span<std::byte> scratch) const;
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t number) const;
+  /// Calls visit(struct stat) for each entry of the store's directories.
+  template <class Visit>
+  void for_each_entry(Visit visit) const;
 
   std::filesystem::path directory_;
   PosixCalls& calls_;

@@ -29,7 +29,7 @@ class RedisBlockOperation::Commands : public Exchange {
     operation_->sent_ = true;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       if (asking_) append_command(segments[i].text, {"ASKING"});
-      const std::string name = operation_->meaning_->names.name(operation_->block_.key, operation_->block_.group, parts_[i]);
+      const std::string name = operation_->name(parts_[i]);
       append(i, parts_[i], name);
     }
     replies = static_cast<std::uint32_t>(asking_ ? 2 * parts_.size() : parts_.size());
@@ -79,7 +79,7 @@ class RedisBlockOperation::Reading final : public Commands {
     if (here_ < header) return std::span{header_}.subspan(here_, header - here_);
     if (mismatch_) return {};
     const SharedParts& parts = operation().parts_;
-    return operation().into_.subspan(parts.offset(part()), parts.bytes[part()]).subspan(here_ - header_.size());
+    return operation().order_.into.subspan(parts.offset(part()), parts.bytes[part()]).subspan(here_ - header_.size());
   }
   void landed(std::size_t bytes) override {
     const std::span<std::byte> there = room().first(bytes);
@@ -129,8 +129,8 @@ class RedisBlockOperation::Writing final : public Commands {
     RedisBlockOperation& write = operation();
     SharedValueWriter& writer = write.client_.writer_;
     if (i == 0) {
-      writer.begin(write.block_, write.meaning_->fingerprint, write.from_, write.write_id_);
-      if (writer.seals()) sealed_ = std::make_unique_for_overwrite<std::byte[]>(write.from_.size());
+      writer.begin(write.order_.block, write.order_.fingerprint, write.order_.from, write.write_id_);
+      if (writer.seals()) sealed_ = std::make_unique_for_overwrite<std::byte[]>(write.order_.from.size());
     }
     std::span<std::byte> scratch;
     if (sealed_) scratch = {sealed_.get() + write.parts_.offset(part), write.parts_.bytes[part]};
@@ -146,7 +146,7 @@ class RedisBlockOperation::Writing final : public Commands {
     segments[i + 1].text = "\r\n";
     if (!expires) return;
     append_word(segments[i + 1].text, "PX");
-    append_word(segments[i + 1].text, write.client_.expiry_ms(write.block_.depth));
+    append_word(segments[i + 1].text, write.client_.expiry_ms(write.order_.block.depth));
   }
   [[nodiscard]] bool take(const RespValue& reply) override {
     if (reply.text == "OK") part_is_done();
@@ -157,34 +157,19 @@ class RedisBlockOperation::Writing final : public Commands {
   std::unique_ptr<std::byte[]> sealed_;
 };
 
-RedisBlockOperation::RedisBlockOperation(RedisClient& client, const SharedRead& read, std::shared_ptr<const RedisMeaning> meaning)
-    : RedisOperation{client, read.token, read.deadline, std::move(meaning)},
-      writes_{false},
-      block_{read.block},
-      into_{read.into},
-      parts_{shared_parts(read.into.size())},
-      slot_{redis_slot(meaning_->names.name(read.block.key, read.block.group, 0))},
-      write_id_{},
-      left_{all_of(parts_)} {}
-
-RedisBlockOperation::RedisBlockOperation(RedisClient& client, const SharedWrite& write,
-                                         std::shared_ptr<const RedisMeaning> meaning)
-    : RedisOperation{client, write.token, write.deadline, std::move(meaning)},
-      writes_{true},
-      block_{write.block},
-      from_{write.from},
-      parts_{shared_parts(write.from.size())},
-      slot_{redis_slot(meaning_->names.name(write.block.key, write.block.group, 0))},
-      write_id_{client.write_ids_.next()},
+RedisBlockOperation::RedisBlockOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names)
+    : RedisOperation{client, std::move(order), std::move(names)},
+      parts_{shared_parts(order_.block_bytes())},
+      slot_{redis_slot(name(0))},
+      write_id_{writes() ? client.write_ids_.next() : SharedWriteId{}},
       left_{all_of(parts_)} {}
 
 void RedisBlockOperation::start() {
-  if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   RedisNode* const node = client_.node_of(slot_);
-  if (writes_ && node != nullptr && client_.is_full(*node)) return end(Errc::full);
-  if (!writes_) {
+  if (writes() && node != nullptr && client_.clock_.now() < node->full_until) return end(Errc::full);
+  if (!writes()) {
     reader_ = client_.take_reader();
-    reader_->begin(block_, meaning_->fingerprint, into_.size());
+    reader_->begin(order_.block, order_.fingerprint, order_.into.size());
   }
   send(node, false);
 }
@@ -198,7 +183,7 @@ void RedisBlockOperation::send(RedisNode* node, bool asking) {
   for (std::uint32_t part = 0; part < parts_.count; ++part) {
     if ((left_ & 1U << part) != 0) parts.push_back(part);
   }
-  if (!writes_) return node->submit(std::make_unique<Reading>(self, std::move(parts), asking), RedisNode::Lane::reading);
+  if (!writes()) return node->submit(std::make_unique<Reading>(self, std::move(parts), asking), RedisNode::Lane::reading);
   std::ranges::reverse(parts);
   node->submit(std::make_unique<Writing>(self, std::move(parts), asking), RedisNode::Lane::writing);
 }
@@ -212,7 +197,7 @@ void RedisBlockOperation::refused(const std::string& error) {
   }
   if (error.starts_with("OOM ")) {
     error_ = Errc::full;
-    client_.set_full(*node_);
+    node_->full_until = client_.clock_.now() + RedisClient::full_pause;
   } else if (error.starts_with("WRONGTYPE ")) {
     error_ = Errc::corrupt;
   } else if (!error_) {
@@ -228,14 +213,14 @@ void RedisBlockOperation::answered() {
   if (error_ != Errc::io_failed) node_->ended(RedisNode::Outcome::succeeded, client_.clock_.now());
   if (error_) {
     // A single part is useless.
-    if (writes_ && left_ != all_of(parts_)) remove();
+    if (writes() && left_ != all_of(parts_)) remove();
     return end(error_);
   }
   if (const auto redirection = std::exchange(redirection_, {})) {
     if (++redirections_ > redirections_max) return end(Errc::io_failed);
     return send(client_.follow(*redirection), !redirection->for_good);
   }
-  if (!writes_) {
+  if (!writes()) {
     if (const SharedValueReader::Mismatch why = reader_->finish()) return mismatched(*why);
   }
   end({});
@@ -247,7 +232,7 @@ void RedisBlockOperation::mismatched(SharedMismatch why) {
   end(Errc::corrupt);
 }
 
-void RedisBlockOperation::remove() { client_.remove({block_.key}, block_.group, *meaning_); }
+void RedisBlockOperation::remove() { client_.remove({order_.block.key}, order_.block.group, *names_); }
 
 void RedisBlockOperation::expire() {
   if (node_ != nullptr && (sent_ || !node_->is_ready())) {
@@ -256,13 +241,9 @@ void RedisBlockOperation::expire() {
   end(Errc::deadline_exceeded);
 }
 
-void RedisBlockOperation::end(ErrorCode error) {
-  if (has_ended()) return;
-  set_ended();
+void RedisBlockOperation::finish(ErrorCode error) {
   if (reader_) client_.give_reader(std::move(reader_));
-  const std::size_t bytes = into_.size() + from_.size();
-  client_.bytes_ended_ += bytes;
-  client_.ended({writes_ ? SharedEvent::Kind::written : SharedEvent::Kind::read, token(), error}, bytes, deadline());
+  client_.ended(order_, error);
 }
 
 }  // namespace terrace

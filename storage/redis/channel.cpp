@@ -209,21 +209,11 @@ void Channel::end_reply(RespValue reply) {
 }
 
 void Channel::end() {
-  std::deque<Entry> all = std::move(unanswered_);
-  std::ranges::move(unsent_, std::back_inserter(all));
-  unsent_.clear();
-  unanswered_.clear();
-  first_begun_ = false;
-  window_bytes_ = 0;
-  reader_ = {};
-  builder_ = {};
-  building_ = false;
-  bulk_goes_ = BulkGoes::nowhere;
-  malformed_ = false;
-  buffered_ = 0;
-  landing_ = 0;
-  for (const Entry& entry : all) {
-    if (entry.exchange->wanted()) entry.exchange->broken();
+  const Channel ended = std::exchange(*this, Channel{});
+  for (const std::deque<Entry>* const entries : {&ended.unanswered_, &ended.unsent_}) {
+    for (const Entry& entry : *entries) {
+      if (entry.exchange->wanted()) entry.exchange->broken();
+    }
   }
 }
 

@@ -26,8 +26,8 @@ namespace terrace {
 class Channel {
  public:
   Channel() : buffer_(buffer_bytes) {}
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
+  Channel(Channel&&) = default;
+  Channel& operator=(Channel&&) = default;
 
   void submit(std::unique_ptr<Exchange> exchange);
 
@@ -55,7 +55,7 @@ class Channel {
   [[nodiscard]] std::size_t exchanges() const { return unsent_.size() + unanswered_.size(); }
   /// Returns true if the server has a complete command that it has not answered.
   [[nodiscard]] bool owes_answer() const { return !unanswered_.empty(); }
-  /// Returns the number of bytes since construction.
+  /// Returns the number of bytes since construction or the last end().
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
   /// Returns the sum of the `window_bytes` of these exchanges.

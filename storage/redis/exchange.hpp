@@ -3,7 +3,6 @@
 #include "storage/redis/resp_reader.hpp"
 
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -15,10 +14,8 @@ namespace terrace {
 
 /// Appends "<type><number>\r\n".
 inline void append_count(std::string& out, char type, std::uint64_t number) {
-  char digits[24];
-  const auto end = std::to_chars(digits, digits + sizeof digits, number);
   out += type;
-  out.append(digits, static_cast<std::size_t>(end.ptr - digits));
+  out += std::to_string(number);
   out += "\r\n";
 }
 

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -20,42 +21,36 @@ namespace terrace {
 class RedisClient;
 class RedisNode;
 
-/// The fingerprint of an operation, and the names of values for this fingerprint.
-struct RedisMeaning {
-  explicit RedisMeaning(const std::string& prefix, const Fingerprint& of) : fingerprint{of}, names{prefix} { names.use(of); }
-  Fingerprint fingerprint;
-  SharedValueNames names;
-};
-
 /// A probe, read or write, from its call to its event. Commands whose replies are outstanding may keep the object longer, even if
 /// it is no longer wanted. Threads: the thread of the client.
 class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
  public:
-  RedisOperation(RedisClient& client, std::uint64_t token, TimePoint deadline, std::shared_ptr<const RedisMeaning> meaning)
-      : client_{client}, token_{token}, deadline_{deadline}, meaning_{std::move(meaning)} {}
+  /// `names` are those for the fingerprint of the order.
+  RedisOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names)
+      : client_{client}, order_{std::move(order)}, names_{std::move(names)} {}
   virtual ~RedisOperation() = default;
   RedisOperation(const RedisOperation&) = delete;
   RedisOperation& operator=(const RedisOperation&) = delete;
 
-  [[nodiscard]] std::uint64_t token() const { return token_; }
-  [[nodiscard]] TimePoint deadline() const { return deadline_; }
+  [[nodiscard]] const KeptOperation& order() const { return order_; }
   [[nodiscard]] bool has_ended() const { return ended_; }
 
-  /// Sends the commands. The client must know the nodes.
+  /// Sends the commands. The client must not be waiting for the map of a cluster.
   virtual void start() = 0;
   /// Handles an expired deadline: reports a failure to the nodes that have not answered, and ends the operation.
   virtual void expire() = 0;
-  /// Ends the operation with an event. The caller's memory is not accessed any more.
-  virtual void end(ErrorCode error) = 0;
+  /// Ends the operation with an event. The caller's memory is not accessed any more. A second call does nothing.
+  void end(ErrorCode error) {
+    if (!std::exchange(ended_, true)) finish(error);
+  }
 
  protected:
-  /// Called once, by end().
-  void set_ended() { ended_ = true; }
+  /// Reports the end to the client.
+  virtual void finish(ErrorCode error) = 0;
 
   RedisClient& client_;
-  const std::uint64_t token_;
-  const TimePoint deadline_;
-  const std::shared_ptr<const RedisMeaning> meaning_;
+  const KeptOperation order_;
+  const std::shared_ptr<const SharedValueNames> names_;
 
  private:
   bool ended_ = false;
@@ -67,28 +62,25 @@ class RedisBlockOperation final : public RedisOperation {
  public:
   static constexpr std::uint32_t redirections_max = 5;
 
-  RedisBlockOperation(RedisClient& client, const SharedRead& read, std::shared_ptr<const RedisMeaning> meaning);
-  RedisBlockOperation(RedisClient& client, const SharedWrite& write, std::shared_ptr<const RedisMeaning> meaning);
+  RedisBlockOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names);
 
   void start() override;
   void expire() override;
-  void end(ErrorCode error) override;
 
  private:
   class Commands;
   class Reading;
   class Writing;
 
+  void finish(ErrorCode error) override;
+  [[nodiscard]] bool writes() const { return order_.kind == SharedEvent::Kind::written; }
+  [[nodiscard]] std::string name(std::uint32_t part) const { return names_->name(order_.block.key, order_.block.group, part); }
   void send(RedisNode* node, bool asking);
   void refused(const std::string& error);
   void answered();
   void mismatched(SharedMismatch why);
   void remove();
 
-  const bool writes_;
-  const StoredBlock block_;
-  const std::span<std::byte> into_;
-  const std::span<const std::byte> from_;
   const SharedParts parts_;
   const std::uint32_t slot_;
   const SharedWriteId write_id_;
@@ -104,22 +96,23 @@ class RedisBlockOperation final : public RedisOperation {
 /// Asks which of the blocks are there, with one exchange for each node.
 class RedisProbeOperation final : public RedisOperation {
  public:
-  RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
-                      std::shared_ptr<const RedisMeaning> meaning);
+  RedisProbeOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names);
 
   void start() override;
   void expire() override;
-  void end(ErrorCode error) override;
 
  private:
   enum class Known : std::uint8_t { unknown, there, missing, declined, failed };
   class Asking;
 
+  void finish(ErrorCode error) override;
+  [[nodiscard]] std::string name(std::uint32_t key) const {
+    return names_->name(order_.probe.keys[key], order_.probe.groups[key], 0);
+  }
   void ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking);
   /// Ends the operation if the number of leading blocks is known, or with SharedProbe::there, the state of every block.
   void end_if_known();
 
-  const KeptProbe probe_;
   std::vector<Known> known_;
   std::vector<RedisNode*> sent_;  ///< nodes that have not answered
   std::uint32_t leading_ = 0;

@@ -17,12 +17,9 @@ class RedisProbeOperation::Asking final : public Exchange {
   void prepare() override {
     RedisProbeOperation& operation = *operation_;
     std::string& text = segments[0].text;
-    std::string name;
     for (const std::uint32_t key : keys_) {
-      name.clear();
-      operation.meaning_->names.append(name, operation.probe_.keys[key], operation.probe_.groups[key], 0);
       if (asking_) append_command(text, {"ASKING"});
-      append_command(text, {"EXISTS", name});
+      append_command(text, {"EXISTS", operation.name(key)});
     }
     replies = static_cast<std::uint32_t>(asking_ ? 2 * keys_.size() : keys_.size());
     window_bytes = text.size();
@@ -79,21 +76,12 @@ class RedisProbeOperation::Asking final : public Exchange {
   std::vector<std::pair<RedisRedirection, std::uint32_t>> moved_;  ///< keys that are on other nodes
 };
 
-RedisProbeOperation::RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
-                                         std::shared_ptr<const RedisMeaning> meaning)
-    : RedisOperation{client, token, deadline, std::move(meaning)},
-      probe_{std::move(probe)},
-      known_(probe_.keys.size(), Known::unknown) {}
+RedisProbeOperation::RedisProbeOperation(RedisClient& client, KeptOperation order, std::shared_ptr<const SharedValueNames> names)
+    : RedisOperation{client, std::move(order), std::move(names)}, known_(order_.probe.keys.size(), Known::unknown) {}
 
 void RedisProbeOperation::start() {
-  if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   std::map<RedisNode*, std::vector<std::uint32_t>> by_node;
-  std::string name;
-  for (std::uint32_t key = 0; key < probe_.keys.size(); ++key) {
-    name.clear();
-    meaning_->names.append(name, probe_.keys[key], probe_.groups[key], 0);
-    by_node[client_.node_of(redis_slot(name))].push_back(key);
-  }
+  for (std::uint32_t key = 0; key < known_.size(); ++key) by_node[client_.node_of(redis_slot(name(key)))].push_back(key);
   for (auto& [node, keys] : by_node) ask(node, std::move(keys), false);
   end_if_known();
 }
@@ -110,7 +98,7 @@ void RedisProbeOperation::ask(RedisNode* node, std::vector<std::uint32_t> keys, 
 
 void RedisProbeOperation::end_if_known() {
   if (has_ended()) return;
-  const bool asks_for_each = !probe_.there.empty();
+  const bool asks_for_each = !order_.probe.there.empty();
   if (asks_for_each && std::ranges::find(known_, Known::unknown) != known_.end()) return;
   while (leading_ < known_.size() && known_[leading_] == Known::there) ++leading_;
   if (asks_for_each && std::ranges::find(known_, Known::failed) != known_.end()) return end(Errc::io_failed);
@@ -134,14 +122,12 @@ void RedisProbeOperation::expire() {
   end(Errc::deadline_exceeded);
 }
 
-void RedisProbeOperation::end(ErrorCode error) {
-  if (has_ended()) return;
-  set_ended();
-  if (!probe_.there.empty()) {
-    for (std::size_t key = 0; key < known_.size(); ++key) probe_.there[key] = known_[key] == Known::there ? 1 : 0;
+void RedisProbeOperation::finish(ErrorCode error) {
+  if (!order_.probe.there.empty()) {
+    for (std::size_t key = 0; key < known_.size(); ++key) order_.probe.there[key] = known_[key] == Known::there ? 1 : 0;
     leading_ = static_cast<std::uint32_t>(std::ranges::count(known_, Known::there));
   }
-  client_.ended({SharedEvent::Kind::probed, token(), error, leading_}, probe_.keys.size(), deadline());
+  client_.ended(order_, error, leading_);
 }
 
 }  // namespace terrace

@@ -13,19 +13,17 @@ namespace terrace {
 /// CLUSTER SLOTS.
 class RedisClient::MapQuestion final : public Exchange {
  public:
-  MapQuestion(RedisClient& client, RedisNode& node, std::shared_ptr<const bool> still)
-      : client_{client}, node_{node}, still_{std::move(still)} {
+  MapQuestion(RedisClient& client, RedisNode& node) : client_{client}, node_{node} {
     append_command(segments[0].text, {"CLUSTER", "SLOTS"});
     whole_replies = true;
   }
-  [[nodiscard]] bool wanted() const override { return *still_; }
+  [[nodiscard]] bool wanted() const override { return client_.map_question_ == this; }
   void replied(RespValue reply) override { client_.read_map(reply, node_); }
-  void broken() override { client_.map_question_.reset(); }
+  void broken() override { client_.map_question_ = nullptr; }
 
  private:
   RedisClient& client_;
   RedisNode& node_;
-  const std::shared_ptr<const bool> still_;
 };
 
 /// Commands whose replies are ignored.
@@ -35,9 +33,9 @@ class RedisClient::Order final : public Exchange {
     replies = commands.count;
     window_bytes = commands.text.size();
     segments[0].text = std::move(commands.text);
-    ++client_.orders_[&node_];
+    ++node_.orders;
   }
-  ~Order() override { --client_.orders_[&node_]; }
+  ~Order() override { --node_.orders; }
   void replied(RespValue reply) override {
     if (const auto redirection = reply.is_error() ? parse_redirection(reply.text, node_.address()) : std::nullopt) {
       (void)client_.follow(*redirection);
@@ -53,11 +51,12 @@ class RedisClient::Order final : public Exchange {
 };
 
 RedisClient::RedisClient(const RedisOptions& options, RedisTransport& transport, const Clock& clock,
-                         std::shared_ptr<const SharedSecret> secret)
+                         std::shared_ptr<const SharedSecret> secret, std::function<void()> after_tick)
     : options_{options},
       transport_{transport},
       clock_{clock},
       secret_{secret},
+      after_tick_{std::move(after_tick)},
       random_{options.seed},
       map_wanted_{options.cluster},
       writer_{std::move(secret)} {
@@ -74,11 +73,19 @@ RedisClient::~RedisClient() {
 
 // ---- operations ----------------------------------------------------------------------------------------------------------
 
-void RedisClient::begin(const std::shared_ptr<RedisOperation>& operation) {
-  const bool added = operations_.emplace(operation->token(), operation).second;
+void RedisClient::begin(KeptOperation order, std::shared_ptr<const SharedValueNames> names) {
+  std::shared_ptr<RedisOperation> operation;
+  if (order.kind == SharedEvent::Kind::probed) {
+    operation = std::make_shared<RedisProbeOperation>(*this, std::move(order), std::move(names));
+  } else {
+    operation = std::make_shared<RedisBlockOperation>(*this, std::move(order), std::move(names));
+  }
+  const KeptOperation& kept = operation->order();
+  const bool added = operations_.emplace(kept.token, operation).second;
   TERRACE_CHECK(added);
-  if (operation->deadline() != never) deadlines_.emplace(operation->deadline(), operation->token());
-  operation->start();
+  if (kept.deadline != never) deadlines_.emplace(kept.deadline, kept.token);
+  if (awaits_map()) without_map_.push_back(std::move(operation));
+  else operation->start();
 }
 
 void RedisClient::cancel(std::uint64_t token) {
@@ -88,9 +95,11 @@ void RedisClient::cancel(std::uint64_t token) {
   operation->end(Errc::cancelled);
 }
 
-void RedisClient::ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline) {
-  count_ended(stat_, event, size);
-  deadlines_.erase({deadline, event.token});
+void RedisClient::ended(const KeptOperation& order, ErrorCode error, std::uint32_t leading) {
+  const SharedEvent event{order.kind, order.token, error, leading};
+  count_ended(stat_, event, order.size());
+  bytes_ended_ += order.block_bytes();
+  deadlines_.erase({order.deadline, order.token});
   operations_.erase(event.token);
   events_.push_back(event);
 }
@@ -112,35 +121,28 @@ std::string RedisClient::expiry_ms(std::uint32_t depth) const {
   return std::to_string(std::max<std::int64_t>(ms, 1));
 }
 
-void RedisClient::set_full(const RedisNode& node) { full_until_[&node] = clock_.now() + full_pause; }
-
-bool RedisClient::is_full(const RedisNode& node) const {
-  const auto found = full_until_.find(&node);
-  return found != full_until_.end() && clock_.now() < found->second;
-}
-
-void RedisClient::renew(const std::vector<StoredBlock>& blocks, const RedisMeaning& meaning) {
+void RedisClient::renew(const std::vector<StoredBlock>& blocks, const SharedValueNames& names) {
   stat_.renewed += blocks.size();
   if (!options_.expiry.expires()) return;
   std::map<RedisNode*, Commands> by_node;
   for (const StoredBlock& block : blocks) {
-    const std::string first = meaning.names.name(block.key, block.group, 0);
+    const std::string first = names.name(block.key, block.group, 0);
     Commands& commands = by_node[node_of(redis_slot(first))];
     const std::string expiry = expiry_ms(block.depth);
     append_command(commands.text, {"PEXPIRE", first, expiry});
-    append_command(commands.text, {"PEXPIRE", meaning.names.name(block.key, block.group, 1), expiry});
+    append_command(commands.text, {"PEXPIRE", names.name(block.key, block.group, 1), expiry});
     commands.count += 2;
   }
   order(std::move(by_node));
 }
 
-void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const RedisMeaning& meaning) {
+void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const SharedValueNames& names) {
   std::map<RedisNode*, Commands> by_node;
   for (const BlockKey& key : keys) {
-    const std::string first = meaning.names.name(key, group, 0);
+    const std::string first = names.name(key, group, 0);
     Commands& commands = by_node[node_of(redis_slot(first))];
     append_command(commands.text, {"UNLINK", first});
-    append_command(commands.text, {"UNLINK", meaning.names.name(key, group, 1)});
+    append_command(commands.text, {"UNLINK", names.name(key, group, 1)});
     commands.count += 2;
   }
   stat_.removed += keys.size();
@@ -149,7 +151,7 @@ void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const
 
 void RedisClient::order(std::map<RedisNode*, Commands>&& by_node) {
   for (auto& [node, commands] : by_node) {
-    if (node == nullptr || !node->usable() || orders_[node] >= orders_max) continue;
+    if (node == nullptr || !node->usable() || node->orders >= orders_max) continue;
     node->submit(std::make_unique<Order>(*this, *node, std::move(commands)), RedisNode::Lane::writing);
   }
 }
@@ -166,8 +168,6 @@ RedisNode* RedisClient::node_at(const RedisAddress& address) {
     place = std::find_if(nodes_.begin() + static_cast<std::ptrdiff_t>(options_.hosts.size()), nodes_.end(), is_free);
     if (place == nodes_.end()) return nullptr;
     map_changes_ += (*place)->changes() + 1;  // so that health_changes() grows
-    full_until_.erase(place->get());
-    orders_.erase(place->get());
   } else {
     place = nodes_.insert(nodes_.end(), nullptr);
   }
@@ -198,8 +198,6 @@ bool RedisClient::awaits_map() const {
          std::ranges::any_of(nodes_, [](const auto& node) { return node->usable(); });
 }
 
-void RedisClient::wait_for_map(std::shared_ptr<RedisOperation> operation) { without_map_.push_back(std::move(operation)); }
-
 RedisNode* RedisClient::follow(const RedisRedirection& redirection) {
   if (!options_.cluster) return nullptr;
   map_wanted_ = true;
@@ -228,27 +226,27 @@ void RedisClient::refused(RedisNode& node, const std::string& error) {
 }
 
 void RedisClient::ask_for_map(TimePoint now) {
-  if (map_question_ && now >= map_give_up_) {
-    *map_question_ = false;
-    map_question_.reset();
+  if (map_question_ != nullptr && now >= map_give_up_) {
+    map_question_ = nullptr;
     map_asked_->ended(RedisNode::Outcome::failed, now, "it does not answer CLUSTER SLOTS in time");
   }
-  if (!map_wanted_ || map_question_ || now < map_next_) return;
+  if (!map_wanted_ || map_question_ != nullptr || now < map_next_) return;
   std::vector<RedisNode*> ready;
   for (const auto& node : nodes_) {
     if (node->usable() && node->is_ready()) ready.push_back(node.get());
   }
   if (ready.empty()) return;
   map_asked_ = ready[random_.below(ready.size())];
-  map_question_ = std::make_shared<bool>(true);
+  auto question = std::make_unique<MapQuestion>(*this, *map_asked_);
+  map_question_ = question.get();
   map_next_ = now + map_pause;
   map_give_up_ = now + options_.connect_timeout;
   map_wanted_ = false;
-  map_asked_->submit(std::make_unique<MapQuestion>(*this, *map_asked_, map_question_), RedisNode::Lane::asking);
+  map_asked_->submit(std::move(question), RedisNode::Lane::asking);
 }
 
 void RedisClient::read_map(const RespValue& reply, const RedisNode& asked) {
-  map_question_.reset();
+  map_question_ = nullptr;
   ++map_changes_;
   const auto ranges = parse_slots(reply, asked.address());
   if (!ranges || ranges->empty()) {
@@ -307,6 +305,7 @@ void RedisClient::tick() {
     nodes_[i]->work(now);
     if (nodes_[i]->take_lost()) map_wanted_ = options_.cluster;
   }
+  after_tick_();
 }
 
 TimePoint RedisClient::next_deadline() const {
@@ -316,7 +315,7 @@ TimePoint RedisClient::next_deadline() const {
     next = std::min(next, node->next());
     ready = ready || (node->usable() && node->is_ready());
   }
-  if (map_question_) next = std::min(next, map_give_up_);
+  if (map_question_ != nullptr) next = std::min(next, map_give_up_);
   else if (map_wanted_ && ready) next = std::min(next, map_next_);
   if (!without_map_.empty() && !awaits_map()) next = TimePoint{};
   return next;
@@ -324,9 +323,7 @@ TimePoint RedisClient::next_deadline() const {
 
 bool RedisClient::usable() const {
   if (options_.cluster && slots_.empty()) return awaits_map();
-  const auto usable = [](const RedisNode* node) { return node->usable(); };
-  if (!options_.cluster) return usable(nodes_.front().get());
-  return std::ranges::any_of(mapped_, usable);
+  return options_.cluster ? std::ranges::any_of(mapped_, &RedisNode::usable) : nodes_.front()->usable();
 }
 
 std::uint64_t RedisClient::health_changes() const {
@@ -337,13 +334,15 @@ std::uint64_t RedisClient::health_changes() const {
 
 SharedHealth RedisClient::health() const {
   SharedHealth health;
+  std::size_t answering = 0;
   std::size_t well = 0;
   for (const auto& node : nodes_) {
     const bool mapped = !options_.cluster || slots_.empty() || std::ranges::find(mapped_, node.get()) != mapped_.end();
     if (!mapped) continue;
     health.nodes.push_back(node->describe());
     const bool answers = node->is_ready() && !node->declines();
-    if (answers && node->complaint().empty()) ++well;
+    answering += answers;
+    well += answers && node->complaint().empty();
     if (!health.reason.empty()) continue;
     if (!answers) {
       health.reason = fmt::format("{} is not used: {}", to_string(node->address()),
@@ -352,8 +351,6 @@ SharedHealth RedisClient::health() const {
       health.reason = fmt::format("{} forbids something: {}", to_string(node->address()), node->complaint());
     }
   }
-  const auto answering = std::ranges::count_if(
-      health.nodes, [](const SharedNode& node) { return node.connections > 0 && node.breaker == BreakerState::closed; });
   const auto lost = std::ranges::count(slots_, nullptr);
   if (!map_trouble_.empty() && slots_.empty()) health.reason = map_trouble_;
   else if (lost > 0 && health.reason.empty())

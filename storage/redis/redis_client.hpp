@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -39,17 +40,20 @@ class RedisClient {
   static constexpr Duration role_age = std::chrono::seconds{30};
   static constexpr Duration full_pause = std::chrono::seconds{1};  ///< pause of writes to a node that is full
 
-  RedisClient(const RedisOptions& options, RedisTransport& transport, const Clock& clock,
-              std::shared_ptr<const SharedSecret> secret);
+  /// `after_tick` is called at the end of each tick().
+  RedisClient(
+      const RedisOptions& options, RedisTransport& transport, const Clock& clock, std::shared_ptr<const SharedSecret> secret,
+      std::function<void()> after_tick = [] {});
   ~RedisClient();
   RedisClient(const RedisClient&) = delete;
   RedisClient& operator=(const RedisClient&) = delete;
 
-  /// Begins an operation. Its token must differ from the tokens of all operations under way.
-  void begin(const std::shared_ptr<RedisOperation>& operation);
+  /// Begins an operation. Its token must differ from the tokens of all operations under way. `names` are those for its
+  /// fingerprint.
+  void begin(KeptOperation order, std::shared_ptr<const SharedValueNames> names);
   void cancel(std::uint64_t token);
-  void renew(const std::vector<StoredBlock>& blocks, const RedisMeaning& meaning);
-  void remove(const std::vector<BlockKey>& keys, GroupId group, const RedisMeaning& meaning);
+  void renew(const std::vector<StoredBlock>& blocks, const SharedValueNames& names);
+  void remove(const std::vector<BlockKey>& keys, GroupId group, const SharedValueNames& names);
 
   /// Does the work that is due. Must be called at next_deadline(), and after sent() or received() of a channel.
   void tick();
@@ -82,18 +86,13 @@ class RedisClient {
   // for operations
   /// Returns the node that has the slot, or null if no node is known to have it, or if there is no map yet.
   [[nodiscard]] RedisNode* node_of(std::uint32_t slot);
-  [[nodiscard]] bool awaits_map() const;
-  void wait_for_map(std::shared_ptr<RedisOperation> operation);
   /// Returns the node of the redirection. Null: a single server must not redirect, or there are too many used nodes.
   [[nodiscard]] RedisNode* follow(const RedisRedirection& redirection);
   /// Handles an error reply that is not a redirection.
   void refused(RedisNode& node, const std::string& error);
-  /// `size` is the number of keys of a probe, or the bytes of a block.
-  void ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline);
+  void ended(const KeptOperation& order, ErrorCode error, std::uint32_t leading = 0);
   [[nodiscard]] std::unique_ptr<SharedValueReader> take_reader();
   void give_reader(std::unique_ptr<SharedValueReader> reader) { readers_.push_back(std::move(reader)); }
-  void set_full(const RedisNode& node);
-  [[nodiscard]] bool is_full(const RedisNode& node) const;
   /// Returns the expiry of a block in milliseconds; at least 1.
   [[nodiscard]] std::string expiry_ms(std::uint32_t depth) const;
 
@@ -107,6 +106,8 @@ class RedisClient {
   [[nodiscard]] RedisNode* node_at(const RedisAddress& address);
   /// Marks the node as used, with its share of the connections. Returns false if no connections are left.
   [[nodiscard]] bool add_to_map(RedisNode* node);
+  /// Returns true while operations wait for the first map.
+  [[nodiscard]] bool awaits_map() const;
   void ask_for_map(TimePoint now);
   void read_map(const RespValue& reply, const RedisNode& asked);
   void choose_used();
@@ -115,17 +116,16 @@ class RedisClient {
   RedisTransport& transport_;
   const Clock& clock_;
   const std::shared_ptr<const SharedSecret> secret_;
+  const std::function<void()> after_tick_;
   Random random_;
   std::vector<std::unique_ptr<RedisNode>> nodes_;
-  std::map<const RedisNode*, TimePoint> full_until_;
-  std::map<const RedisNode*, std::uint32_t> orders_;  ///< renewals and removals under way
 
   // The map of a cluster.
   std::vector<RedisNode*> slots_;  ///< empty: there is no map yet. A null entry: no node has the slot
   std::vector<RedisNode*> mapped_;
   bool map_wanted_ = false;
-  TimePoint map_next_{};                  ///< time from which on the map may be requested again
-  std::shared_ptr<bool> map_question_{};  ///< the flag of the request under way; false when its reply is no longer wanted
+  TimePoint map_next_{};                       ///< time from which on the map may be requested again
+  const MapQuestion* map_question_ = nullptr;  ///< the request under way, unless its reply is no longer wanted
   RedisNode* map_asked_ = nullptr;
   TimePoint map_give_up_ = never;
   std::string map_trouble_;

@@ -87,8 +87,6 @@ std::uint32_t RedisNode::ready_connections() const {
   return static_cast<std::uint32_t>(std::ranges::count(connections_, State::ready, &Connection::state));
 }
 
-std::uint32_t RedisNode::connections_wanted() const { return std::min(wanted_, static_cast<std::uint32_t>(connections_.size())); }
-
 bool RedisNode::is_connecting() const {
   return std::ranges::any_of(
       connections_, [](const Connection& each) { return each.state == State::opening || each.state == State::greeting; });
@@ -168,32 +166,32 @@ void RedisNode::fail(std::uint32_t number, std::string_view why, TimePoint now) 
   trouble_ = without_password(why);
   lost_ = true;
   tried_ = true;
-  ++changes_;
-  transport_.close(id_of(number));
   const bool was_well = connection.state == State::ready && now - connection.ready_at >= options_.retry_max;
-  connection.state = State::waiting;
-  connection.give_up_at = never;
-  connection.to_send = false;
-  connection.renew_for.clear();
   connection.pause = was_well ? Duration{} : std::clamp(2 * connection.pause, options_.retry_first, options_.retry_max);
   // Half of the pause is random, so that many users of one server do not reconnect at the same time.
   const auto half = static_cast<std::uint64_t>((connection.pause / 2).count());
   connection.retry_at = now + connection.pause / 2 + Duration{static_cast<Duration::rep>(random_.between(0, half))};
-  breaker_.ended(std::exchange(connection.admission, Admission::passed), Outcome::failed, now);
-  connection.channel.end();
+  disconnect(number, Outcome::failed, now);
 }
 
 /// Closes a connection that is no longer wanted.
 void RedisNode::drop(std::uint32_t number, TimePoint now) {
+  connections_[number].retry_at = now;
+  connections_[number].pause = {};
+  disconnect(number, Outcome::unclear, now);
+}
+
+void RedisNode::disconnect(std::uint32_t number, Outcome outcome, TimePoint now) {
   Connection& connection = connections_[number];
   transport_.close(id_of(number));
   connection.state = State::waiting;
   connection.give_up_at = never;
-  connection.retry_at = now;
-  connection.pause = {};
-  breaker_.ended(std::exchange(connection.admission, Admission::passed), Outcome::unclear, now);
-  connection.channel.end();
+  connection.to_send = false;
+  connection.renew_for.clear();
   ++changes_;
+  breaker_.ended(std::exchange(connection.admission, Admission::passed), outcome, now);
+  connection.sent = connection.received = 0;
+  connection.channel.end();
 }
 
 void RedisNode::lost(const RedisConnectionId& id, std::string_view why, TimePoint now) {
@@ -310,7 +308,7 @@ void RedisNode::work(TimePoint now) {
       if (connections_[number].state != State::waiting) fail(number, std::string{trouble_}, now);
     }
   }
-  for (std::uint32_t number = 0; number < connections_wanted(); ++number) {
+  for (std::uint32_t number = 0; number < wanted_; ++number) {
     Connection& connection = connections_[number];
     if (connection.state != State::waiting) continue;
     if (!declines()) {
@@ -336,7 +334,7 @@ TimePoint RedisNode::next() const {
     if (each.state == State::ready && each.channel.exchanges() > 0) {
       next = std::min(next, each.looked_at + std::min(options_.silence_max / looks, options_.silence_max - each.silent_for));
     }
-    if (number < connections_wanted() && each.state == State::waiting && !declines()) next = std::min(next, each.retry_at);
+    if (number < wanted_ && each.state == State::waiting && !declines()) next = std::min(next, each.retry_at);
   }
   if (is_used() && declines() && !is_connecting()) next = std::min(next, breaker_.next_probe());
   return next;

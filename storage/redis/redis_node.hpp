@@ -7,6 +7,7 @@
 #include "storage/resilience/circuit_breaker.hpp"
 #include "terrace/shared_store.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -60,13 +61,17 @@ class RedisNode {
   static constexpr int looks = 4;  ///< number of checks of a silent connection until its server counts as stalled
   using Outcome = CircuitBreaker::Outcome;
 
+  // Set and read by the client.
+  TimePoint full_until{};    ///< the node is full: no writes before this time
+  std::uint32_t orders = 0;  ///< renewals and removals under way
+
   /// Options, transport and random numbers must outlive the node.
   RedisNode(std::uint32_t number, RedisAddress address, const RedisOptions& options, RedisTransport& transport, Random& random);
 
   [[nodiscard]] const RedisAddress& address() const { return address_; }
   /// Sets the number of connections, at most that of the options; 0: the node is not used. A connection that is no longer wanted
   /// is closed when its exchanges have ended.
-  void use(std::uint32_t connections) { wanted_ = connections; }
+  void use(std::uint32_t connections) { wanted_ = std::min(connections, options_.connections); }
   [[nodiscard]] bool is_used() const { return wanted_ > 0; }
   /// Returns true if there is no connection, and no exchange waits for one.
   [[nodiscard]] bool is_idle() const;
@@ -136,13 +141,13 @@ class RedisNode {
   void greeted(std::uint32_t number, TimePoint now);
   void fail(std::uint32_t number, std::string_view why, TimePoint now);
   void drop(std::uint32_t number, TimePoint now);
+  void disconnect(std::uint32_t number, Outcome outcome, TimePoint now);
   void measure_silence(Connection& connection, TimePoint now) const;
   void check_connection(std::uint32_t number, TimePoint now);
   void break_waiting();
   void pump();
   [[nodiscard]] RedisConnectionId id_of(std::uint32_t number) const { return {number_, number, connections_[number].serial}; }
   [[nodiscard]] std::uint32_t ready_connections() const;
-  [[nodiscard]] std::uint32_t connections_wanted() const;
   [[nodiscard]] bool is_connecting() const;
   [[nodiscard]] Connection* least_busy();
 

@@ -61,20 +61,12 @@ bool yes_or_no(std::string_view name, std::string_view value) {
   return value == "1";
 }
 
-void set_parameter(RedisOptions& options, std::string_view name, const std::string& value) {
-  if (value.empty()) refuse(fmt::format("the parameter {} has no value", name));
-  if (name == "cluster") options.cluster = yes_or_no(name, value);
-  else if (name == "verify") options.verify = yes_or_no(name, value);
-  else if (name == "cert_file") options.cert_file = value;
-  else options.key_file = value;
-}
-
 void read_parameters(RedisOptions& options, std::string_view text) {
   constexpr std::array<std::string_view, 4> known{"cluster", "verify", "cert_file", "key_file"};
   std::vector<std::string_view> given;
   while (!text.empty()) {
-    std::string_view value = take_until(text, '&');
-    const std::string_view name = take_until(value, '=');
+    std::string_view escaped = take_until(text, '&');
+    const std::string_view name = take_until(escaped, '=');
     if (std::ranges::find(known, name) == known.end()) {
       refuse(fmt::format("there is no parameter \"{}\"; there is: {}", readable(name), fmt::join(known, ", ")));
     }
@@ -82,13 +74,13 @@ void read_parameters(RedisOptions& options, std::string_view text) {
     if (!options.tls && name != "cluster")
       refuse(fmt::format("the parameter {} is for rediss://, because redis:// has no TLS", name));
     given.push_back(name);
-    set_parameter(options, name, unescaped(value));
+    const std::string value = unescaped(escaped);
+    if (value.empty()) refuse(fmt::format("the parameter {} has no value", name));
+    if (name == "cluster") options.cluster = yes_or_no(name, value);
+    else if (name == "verify") options.verify = yes_or_no(name, value);
+    else if (name == "cert_file") options.cert_file = value;
+    else options.key_file = value;
   }
-}
-
-void read_user(RedisOptions& options, std::string_view text) {
-  options.user = unescaped(take_until(text, ':'));
-  options.password = unescaped(text);
 }
 
 /// The % before the zone of an IPv6 address is %25 in a URL (RFC 6874). Others may write it as it is.
@@ -162,7 +154,9 @@ RedisOptions parse_redis_url(std::string_view url) {
   std::string_view servers = take_until(place, '/');
   // A password may contain an @.
   if (const std::size_t at = servers.rfind('@'); at != std::string_view::npos) {
-    read_user(options, servers.substr(0, at));
+    std::string_view user = servers.substr(0, at);
+    options.user = unescaped(take_until(user, ':'));
+    options.password = unescaped(user);
     servers.remove_prefix(at + 1);
   }
   read_hosts(options, servers);

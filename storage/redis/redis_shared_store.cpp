@@ -2,7 +2,7 @@
 
 #include "base/completion_queue.hpp"
 #include "base/thread.hpp"
-#include "storage/redis/operation.hpp"
+#include "base/waker.hpp"
 #include "storage/redis/redis_client.hpp"
 #include "storage/redis/socket_transport.hpp"
 
@@ -26,41 +26,19 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// Forwards wake-ups to the current waker.
-class CurrentWaker final : public Waker {
- public:
-  explicit CurrentWaker(Waker* waker) : waker_{waker} {}
-  void set(Waker* waker) {
-    const std::lock_guard lock{mutex_};
-    waker_ = waker;
-  }
-  void wake() noexcept override {
-    const std::lock_guard lock{mutex_};
-    if (waker_ != nullptr) waker_->wake();
-  }
-
- private:
-  std::mutex mutex_;
-  Waker* waker_;
-};
-
-std::size_t bytes_of(const SharedRead& read) { return read.into.size(); }
-std::size_t bytes_of(const SharedWrite& write) { return write.from.size(); }
-
 class RedisSharedStore final : public SharedStore {
  public:
   RedisSharedStore(RedisOptions options, Waker* waker, std::shared_ptr<const SharedSecret> secret)
       : options_{std::move(options)},
-        waker_{waker},
         events_{options_.operations_max, 1, waker_},
         event_producer_{events_},
         timer_{loop_},
-        transport_{loop_, options_, [this] { publish(); }},
-        client_{options_, transport_, clock_, std::move(secret)},
-        meaning_{std::make_shared<const RedisMeaning>(options_.prefix, Fingerprint{})} {
+        transport_{loop_, options_},
+        client_{options_, transport_, clock_, std::move(secret), [this] { publish(); }} {
+    waker_.set(waker);
+    RedisSharedStore::use({});
     transport_.serve(client_);
     client_.tick();
-    publish();
     thread_ = start_thread("terrace-redis", [this] { loop_.run(); });
   }
 
@@ -72,25 +50,20 @@ class RedisSharedStore final : public SharedStore {
   // ---- the caller's thread
 
   void use(const Fingerprint& fingerprint) override {
-    meaning_ = std::make_shared<const RedisMeaning>(options_.prefix, fingerprint);
+    fingerprint_ = fingerprint;
+    names_ = std::make_shared<const SharedValueNames>(options_.prefix, fingerprint);
   }
 
-  void probe(const SharedProbe& probe) override {
-    if (!admit(SharedEvent::Kind::probed, probe.token, 0)) return;
-    hand_over([this, token = probe.token, kept = KeptProbe{probe}, deadline = probe.deadline, meaning = meaning_] {
-      client_.begin(std::make_shared<RedisProbeOperation>(client_, token, kept, deadline, meaning));
-    });
-  }
-  void read(std::span<const SharedRead> batch) override { begin(SharedEvent::Kind::read, batch); }
-  void write(std::span<const SharedWrite> batch) override { begin(SharedEvent::Kind::written, batch); }
+  void probe(const SharedProbe& probe) override { begin(std::span{&probe, 1}); }
+  void read(std::span<const SharedRead> batch) override { begin(batch); }
+  void write(std::span<const SharedWrite> batch) override { begin(batch); }
   void renew(std::span<const StoredBlock> blocks) override {
-    hand_over([this, all = std::vector<StoredBlock>(blocks.begin(), blocks.end()), meaning = meaning_] {
-      client_.renew(all, *meaning);
-    });
+    hand_over(
+        [this, all = std::vector<StoredBlock>(blocks.begin(), blocks.end()), names = names_] { client_.renew(all, *names); });
   }
   void remove(std::span<const BlockKey> keys, GroupId group) override {
-    hand_over([this, all = std::vector<BlockKey>(keys.begin(), keys.end()), group, meaning = meaning_] {
-      client_.remove(all, group, *meaning);
+    hand_over([this, all = std::vector<BlockKey>(keys.begin(), keys.end()), group, names = names_] {
+      client_.remove(all, group, *names);
     });
   }
   void cancel(std::uint64_t token) override {
@@ -129,7 +102,8 @@ class RedisSharedStore final : public SharedStore {
   // ---- the caller's thread
 
   /// Counts an order that ends in an event. Returns false if too much is under way; then the order has ended.
-  [[nodiscard]] bool admit(SharedEvent::Kind kind, std::uint64_t token, std::uint64_t bytes) {
+  [[nodiscard]] bool admit(const KeptOperation& order) {
+    const std::uint64_t bytes = order.block_bytes();
     const bool fits = in_flight_ < options_.operations_max && bytes <= shared_block_bytes_max &&
                       bytes_in_flight_.load(std::memory_order_relaxed) + bytes <= count(options_.bytes_max);
     ++in_flight_;
@@ -138,35 +112,35 @@ class RedisSharedStore final : public SharedStore {
       return true;
     }
     declined_.fetch_add(1, std::memory_order_relaxed);
-    at_once_.push_back({kind, token, Errc::refused});
+    at_once_.push_back({order.kind, order.token, Errc::refused});
     waker_.wake();
     return false;
   }
 
-  template <class Block>
-  void begin(SharedEvent::Kind kind, std::span<const Block> batch) {
-    std::vector<Block> admitted;
+  template <class Operation>
+  void begin(std::span<const Operation> batch) {
+    std::vector<KeptOperation> admitted;
     admitted.reserve(batch.size());
-    for (const Block& block : batch) {
-      if (admit(kind, block.token, bytes_of(block))) admitted.push_back(block);
+    for (const Operation& each : batch) {
+      KeptOperation order = KeptOperation::of(each, fingerprint_);
+      if (admit(order)) admitted.push_back(std::move(order));
     }
     if (admitted.empty()) return;
-    hand_over([this, admitted = std::move(admitted), meaning = meaning_] {
-      for (const Block& block : admitted) client_.begin(std::make_shared<RedisBlockOperation>(client_, block, meaning));
+    hand_over([this, admitted = std::move(admitted), names = names_]() mutable {
+      for (KeptOperation& order : admitted) client_.begin(std::move(order), names);
     });
   }
 
   /// Calls the client on its thread.
   template <class Order>
   void hand_over(Order order) {
-    asio::post(loop_, [this, order = std::move(order)] {
+    asio::post(loop_, [this, order = std::move(order)]() mutable {
       order();
       // Orders that have arrived meanwhile come first in the loop's queue, so that small commands are sent together.
       if (std::exchange(tick_is_due_, true)) return;
       asio::post(loop_, [this] {
         tick_is_due_ = false;
         client_.tick();
-        publish();
       });
     });
   }
@@ -208,13 +182,12 @@ class RedisSharedStore final : public SharedStore {
       if (error) return;
       timer_at_ = never;
       client_.tick();
-      publish();
     });
   }
 
   const RedisOptions options_;
   const SteadyClock clock_;
-  CurrentWaker waker_;
+  WakerRelay waker_;
   CompletionQueue<SharedEvent> events_;
   CompletionQueue<SharedEvent>::Producer event_producer_;
 
@@ -232,7 +205,8 @@ class RedisSharedStore final : public SharedStore {
   bool health_stale_ = false;
 
   // The caller's thread.
-  std::shared_ptr<const RedisMeaning> meaning_;
+  Fingerprint fingerprint_{};
+  std::shared_ptr<const SharedValueNames> names_;  ///< for this fingerprint
   std::size_t in_flight_ = 0;
   std::vector<SharedEvent> at_once_;
 

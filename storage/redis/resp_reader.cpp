@@ -31,9 +31,8 @@ RespItem RespReader::next(std::string_view bytes) {
     if (bytes.size() < 2) return bytes.empty() || bytes[0] == '\r' ? RespItem{} : malformed;
     if (!bytes.starts_with("\r\n")) return malformed;
     in_bulk_ = false;
-    RespItem item{.kind = RespItem::Kind::bulk_end, .consumed = 2};
-    item.depth = static_cast<std::uint32_t>(levels_.size());
-    item.aside = aside();
+    const auto depth = static_cast<std::uint32_t>(levels_.size());
+    RespItem item{.kind = RespItem::Kind::bulk_end, .consumed = 2, .depth = depth, .aside = aside()};
     item.reply_ends = element_ends();
     return item;
   }
@@ -54,11 +53,8 @@ RespItem RespReader::read_line(char type, std::string_view line) {
     case '+':  // text
     case ',':  // a floating-point number
     case '(':  // a large integer
-      item.kind = Kind::text;
-      item.text = line;
-      break;
-    case '-':
-      item.kind = Kind::error;
+    case '-':  // an error
+      item.kind = type == '-' ? Kind::error : Kind::text;
       item.text = line;
       break;
     case ':':
@@ -114,13 +110,8 @@ RespItem RespReader::begin_list(char type, std::int64_t elements) {
   RespItem item{.kind = RespItem::Kind::list, .depth = static_cast<std::uint32_t>(levels_.size())};
   item.integer = type == '%' || type == '|' ? 2 * elements : elements;
   item.aside = aside() || type == '>' || type == '|';
-  levels_.push_back({.left = item.integer, .aside = item.aside, .attribute = type == '|'});
-  if (item.integer > 0) return item;
-  const Level level = levels_.back();
-  levels_.pop_back();
-  if (level.attribute) return item;
-  const bool reply_ends = element_ends();
-  item.reply_ends = reply_ends && !level.aside;
+  if (item.integer > 0) levels_.push_back({.left = item.integer, .aside = item.aside, .attribute = type == '|'});
+  else if (type != '|') item.reply_ends = element_ends() && !item.aside;
   return item;
 }
 

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -123,7 +124,9 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
   void send() {
     if (closed_ || !ready_ || waits_to_write_) return;
     // The client is in the middle of a call, so a loss is reported to it later.
-    if (!write()) asio::post(transport_.loop_, [self = shared_from_this()] { self->lost(self->stream_trouble()); });
+    if (!write())
+      asio::post(transport_.loop_,
+                 [self = shared_from_this()] { self->lost(self->stream_ ? self->stream_->trouble() : std::string{}); });
   }
 
  private:
@@ -132,12 +135,10 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
 
   RedisClient& client() { return *transport_.client_; }
   Channel& channel() { return client().channel(id_); }
-  std::string stream_trouble() const { return stream_ ? stream_->trouble() : std::string{}; }
 
   void lost(const std::string& why) {
     if (closed_) return;
     client().lost(id_, why);
-    transport_.after_();
   }
 
   void open() {
@@ -162,7 +163,6 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
       case State::done:
         ready_ = true;
         client().connected(id_, std::exchange(password_, {}));
-        transport_.after_();
         if (!closed_) wait_to_read();
         return;
       case State::closed: return lost(stream_->trouble());
@@ -193,7 +193,6 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
     }
     if (moved.state == State::closed) return lost(stream_->trouble());
     client().tick();
-    transport_.after_();
     if (closed_) return;
     // A TLS write may have waited for the bytes that were read.
     if (waits_to_write_ && stream_->is_tls() && !write()) return lost(stream_->trouble());
@@ -225,7 +224,6 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
     waits_to_write_ = false;
     if (!write()) return lost(stream_->trouble());
     client().tick();
-    transport_.after_();
   }
 
   SocketTransport& transport_;
@@ -239,8 +237,8 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
   bool waits_to_write_ = false;
 };
 
-SocketTransport::SocketTransport(asio::io_context& loop, const RedisOptions& options, std::function<void()> after)
-    : loop_{loop}, options_{options}, look_ups_{std::make_shared<LookUps>(loop)}, after_{std::move(after)} {
+SocketTransport::SocketTransport(asio::io_context& loop, const RedisOptions& options)
+    : loop_{loop}, options_{options}, look_ups_{std::make_shared<LookUps>(loop)} {
   (void)current_password(options);
   if (options.tls) (void)TlsContext{options};
 }

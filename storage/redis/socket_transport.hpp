@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -20,8 +19,8 @@ namespace terrace {
 /// the thread that runs the loop, and one detached thread for each name that is being looked up.
 class SocketTransport final : public RedisTransport {
  public:
-  /// `after` is called after each call of the client. Throws std::invalid_argument if a file of the options cannot be used.
-  SocketTransport(boost::asio::io_context& loop, const RedisOptions& options, std::function<void()> after);
+  /// Throws std::invalid_argument if a file of the options cannot be used.
+  SocketTransport(boost::asio::io_context& loop, const RedisOptions& options);
   ~SocketTransport() override;
   /// Must be called before the first connection.
   void serve(RedisClient& client) { client_ = &client; }
@@ -37,7 +36,6 @@ class SocketTransport final : public RedisTransport {
   boost::asio::io_context& loop_;
   const RedisOptions& options_;
   const std::shared_ptr<LookUps> look_ups_;
-  const std::function<void()> after_;
   RedisClient* client_ = nullptr;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> links_;  ///< by node and connection
 };

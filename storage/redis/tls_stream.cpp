@@ -95,10 +95,10 @@ ByteStream::Moved ByteStream::failed(int result) {
   return {.state = State::closed};
 }
 
-ByteStream::Moved ByteStream::failed_call() {
+ByteStream::Moved ByteStream::failed_call(State wait_for) {
   const bool wait = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
   if (!wait) trouble_ = std::generic_category().message(errno);
-  return {.state = wait ? State::wait_to_read : State::closed};
+  return {.state = wait ? wait_for : State::closed};
 }
 
 ByteStream::State ByteStream::shake_hands() {
@@ -113,7 +113,7 @@ ByteStream::Moved ByteStream::read(std::span<const iovec> pieces) {
     std::size_t room = 0;
     for (const iovec& piece : pieces) room += piece.iov_len;
     const ssize_t bytes = ::readv(socket_, pieces.data(), static_cast<int>(pieces.size()));
-    if (bytes < 0) return failed_call();
+    if (bytes < 0) return failed_call(State::wait_to_read);
     if (bytes == 0) trouble_ = "the server closed the connection";
     if (bytes == 0) return {.state = State::closed};
     const auto moved = static_cast<std::size_t>(bytes);
@@ -138,10 +138,8 @@ ByteStream::Moved ByteStream::write(std::span<const iovec> pieces) {
     message.msg_iov = const_cast<iovec*>(pieces.data());
     message.msg_iovlen = pieces.size();
     const ssize_t bytes = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
-    if (bytes >= 0) return {.bytes = static_cast<std::size_t>(bytes)};
-    Moved failure = failed_call();
-    if (failure.state == State::wait_to_read) failure.state = State::wait_to_write;
-    return failure;
+    if (bytes < 0) return failed_call(State::wait_to_write);
+    return {.bytes = static_cast<std::size_t>(bytes)};
   }
   std::size_t bytes = 0;
   ERR_clear_error();

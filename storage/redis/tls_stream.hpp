@@ -58,7 +58,7 @@ class ByteStream {
 
  private:
   [[nodiscard]] Moved failed(int result);
-  [[nodiscard]] Moved failed_call();
+  [[nodiscard]] Moved failed_call(State wait_for);
 
   const int socket_;
   std::unique_ptr<ssl_st, FreeTls> tls_;

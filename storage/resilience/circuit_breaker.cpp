@@ -101,10 +101,7 @@ CircuitBreaker::CircuitBreaker(const BreakerOptions& options)
 
 CircuitBreaker::Admission CircuitBreaker::admit(TimePoint now) {
   if (state_ == State::closed) return Admission::passed;
-  if (probing_ || now < probe_at_) {
-    ++declined_;
-    return Admission::declined;
-  }
+  if (probing_ || now < probe_at_) return Admission::declined;
   state_ = State::half_open;
   probing_ = true;
   return Admission::probe;

@@ -56,8 +56,7 @@ class CircuitBreaker {
   [[nodiscard]] std::uint32_t failures_in_row() const { return failures_in_row_; }
   /// Probes that failed since the breaker was last closed.
   [[nodiscard]] std::uint32_t failed_probes() const { return failed_probes_; }
-  [[nodiscard]] std::uint64_t opened() const { return opened_; }      ///< how often it opened since construction
-  [[nodiscard]] std::uint64_t declined() const { return declined_; }  ///< how many operations it declined since construction
+  [[nodiscard]] std::uint64_t opened() const { return opened_; }  ///< how often it opened since construction
   /// Returns one sentence for people.
   [[nodiscard]] std::string describe(TimePoint now) const;
 
@@ -79,7 +78,6 @@ class CircuitBreaker {
   Duration wait_;
   TimePoint probe_at_ = never;
   std::uint64_t opened_ = 0;
-  std::uint64_t declined_ = 0;
 };
 
 }  // namespace terrace

@@ -29,25 +29,19 @@ ResilientStore::ResilientStore(BlockStore& store, const Clock& clock, const Resi
 void ResilientStore::read(std::span<const StoreRead> batch) {
   const TimePoint now = clock_.now();
   for (const StoreRead& read : batch) {
-    if (inside_back_off(read.key, now)) {
-      ++counted_.held_back;
-      answer(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
-      continue;
-    }
-    const Admission admission = breaker_of(Kind::read).admit(now);
+    const bool held_back = inside_back_off(read.key, now);
+    const Admission admission = held_back ? Admission::declined : breaker_of(Kind::read).admit(now);
     if (admission == Admission::declined) {
-      ++counted_.declined;
-      answer(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
+      ++(held_back ? counted_.held_back : counted_.declined);
+      events_.push_back({StoreEvent::Kind::read, read.token, read.key, held_back ? Errc::io_failed : Errc::not_found});
       continue;
     }
-    Operation operation;
-    operation.kind = Kind::read;
-    operation.admission = admission;
-    operation.begun = now;
-    operation.token = read.token;
-    operation.block.key = read.key;
-    operation.into = read.into;
-    const std::uint32_t id = add(operation);
+    const std::uint32_t id = add({.kind = Kind::read,
+                                  .admission = admission,
+                                  .token = read.token,
+                                  .begun = now,
+                                  .block = {.key = read.key},
+                                  .into = read.into});
     reads_.push_back({id, read.key, read.into});
   }
   submit();
@@ -57,36 +51,19 @@ void ResilientStore::read(std::span<const StoreRead> batch) {
 void ResilientStore::write(std::span<const StoreWrite> batch) {
   const TimePoint now = clock_.now();
   for (const StoreWrite& write : batch) {
-    const auto refuse = [&](std::uint64_t& count) {
-      ++count;
-      answer(StoreEvent::Kind::written, write.token, write.block.key, Errc::refused);
-    };
-    if (inside_back_off(write.block.key, now)) {
-      refuse(counted_.held_back);
-      continue;
-    }
     const std::uint32_t parent = write.block.depth > 0 ? waiting_write(write.block.parent) : none;
-    if (parent != none && waiting_.size() >= options_.waiting_max) {
-      refuse(counted_.held_back);
-      continue;
-    }
-    const Admission admission = breaker_of(Kind::write).admit(now);
+    const bool cannot_wait = parent != none && waiting_.size() >= options_.waiting_max;
+    const bool held_back = cannot_wait || inside_back_off(write.block.key, now);
+    const Admission admission = held_back ? Admission::declined : breaker_of(Kind::write).admit(now);
     if (admission == Admission::declined) {
-      refuse(counted_.declined);
+      ++(held_back ? counted_.held_back : counted_.declined);
+      events_.push_back({StoreEvent::Kind::written, write.token, write.block.key, Errc::refused});
       continue;
     }
-    Operation operation;
-    operation.kind = Kind::write;
-    operation.admission = admission;
-    operation.token = write.token;
-    operation.block = write.block;
-    operation.from = write.from;
-    const std::uint32_t id = add(operation);
-    if (parent != none) {
-      begin_wait(id, operations_[parent].due);
-    } else {
-      hand_over(id);
-    }
+    const std::uint32_t id =
+        add({.kind = Kind::write, .admission = admission, .token = write.token, .block = write.block, .from = write.from});
+    if (parent != none) begin_wait(id, operations_.at(parent).due);
+    else hand_over(id);
   }
   submit();
   wake();
@@ -103,7 +80,9 @@ void ResilientStore::remove(std::span<const BlockKey> keys, std::uint64_t token)
   if (!keys.empty()) {
     end_waiting(Kind::write, events_);
     // A retry after the removal could store a removed block again.
-    for (Operation& operation : operations_) operation.last_try |= operation.kind == Kind::write;
+    operations_.for_each([this](std::uint32_t id, const Operation& each) {
+      if (each.kind == Kind::write) operations_.at(id).last_try = true;
+    });
   }
   store_.remove(keys, token);
   wake();
@@ -119,43 +98,40 @@ std::size_t ResilientStore::poll(std::vector<StoreEvent>& out) {
   for (const StoreEvent& event : store_events_) on_event(event, now, out);
   if (!waiting_.empty()) retry_due(now);
   submit();
-  if (!failing_.empty()) forget_failures(now);
+  // A record is dropped when its back-off has been over for as long as it lasted. The next failure of the key is then a first
+  // one.
+  std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
   return out.size() - before;
 }
 
 void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out) {
   using Event = StoreEvent::Kind;
-  if (event.kind == Event::removed || event.kind == Event::evicted) {
+  if (event.kind != Event::read && event.kind != Event::written) {
     out.push_back(event);
-    if (!waiting_.empty()) end_below(event.key, out);
-    return;
-  }
-  if (event.kind == Event::flushed) {
-    out.push_back(event);
+    if (event.kind != Event::flushed && !waiting_.empty()) end_below(event.key, out);
     return;
   }
   // Reads have the index of the operation as their token. Writes keep the owner's token, so they are found by key and token.
   const auto id = event.kind == Event::read ? static_cast<std::uint32_t>(event.token) : find_write(event.key, event.token);
-  TERRACE_CHECK(id < operations_.size() && operations_[id].kind != Kind::unused && !operations_[id].waiting);
-  report_to_breaker(operations_[id], event, now);
-  operations_[id].admission = Admission::passed;
+  Operation& operation = operations_.at(id);
+  TERRACE_CHECK(operation.due == never);
+  report_to_breaker(operation, event, now);
+  operation.admission = Admission::passed;
   if (!event.error) {
-    if (operations_[id].tries > 0) ++counted_.recovered;
-    if (!failing_.empty()) std::erase_if(failing_, [&](const Failing& failing) { return failing.key == event.key; });
+    if (operation.tries > 0) ++counted_.recovered;
+    std::erase_if(failing_, [&](const Failing& failing) { return failing.key == event.key; });
     return end(id, {}, out);
   }
   const ErrorClass failure = class_of(event.error);
   ++counted_.failed[static_cast<std::size_t>(failure)];
-  if (event.error == Errc::corrupt) note_damage(now);
+  if (event.error == Errc::corrupt) {
+    if (!is_recent(damage_, now)) damage_ = {};
+    ++damage_.blocks;
+    damage_.last = now;
+  }
   if (failure == ErrorClass::transient) return on_failure(id, event.error, now, out);
   if (event.error == Errc::parent_missing && event.kind == Event::written && goes_on_with_parent(id)) return;
   end(id, event.error, out);
-}
-
-void ResilientStore::note_damage(TimePoint now) {
-  if (!is_recent(damage_, now)) damage_ = {};
-  ++damage_.blocks;
-  damage_.last = now;
 }
 
 void ResilientStore::report_to_breaker(const Operation& operation, const StoreEvent& event, TimePoint now) {
@@ -172,7 +148,7 @@ void ResilientStore::report_to_breaker(const Operation& operation, const StoreEv
 }
 
 void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out) {
-  Operation& operation = operations_[id];
+  Operation& operation = operations_.at(id);
   ++operation.tries;
   operation.error = error;
   const TimePoint until = note_failure(operation.block.key, now);
@@ -189,12 +165,12 @@ void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now
 /// Handles a write that failed with parent_missing. Its parent may be waiting for a retry, or may have been retried (and perhaps
 /// stored) while this write was under way. Returns true if the write continues.
 bool ResilientStore::goes_on_with_parent(std::uint32_t id) {
-  Operation& operation = operations_[id];
+  Operation& operation = operations_.at(id);
   if (operation.last_try || declines(Kind::write)) return false;
   const std::uint32_t parent = waiting_write(operation.block.parent);
   if (parent != none && waiting_.size() < options_.waiting_max) {
     operation.error = Errc::parent_missing;
-    begin_wait(id, operations_[parent].due);
+    begin_wait(id, operations_.at(parent).due);
     return true;
   }
   if (parent != none || operation.retries_seen == write_retries_) return false;
@@ -203,26 +179,25 @@ bool ResilientStore::goes_on_with_parent(std::uint32_t id) {
 }
 
 void ResilientStore::end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out) {
-  const Operation& operation = operations_[id];
-  StoreEvent event;
-  event.kind = operation.kind == Kind::write ? StoreEvent::Kind::written : StoreEvent::Kind::read;
-  event.token = operation.token;
-  event.key = operation.block.key;
-  event.error = error;
-  drop(id);
-  out.push_back(event);
+  const Operation operation = operations_.take(id);
+  if (operation.kind == Kind::write) {
+    std::uint32_t* link = &bucket_of(operation.block.key);
+    while (*link != id) link = &operations_.at(*link).next;
+    *link = operation.next;
+  }
+  const auto kind = operation.kind == Kind::write ? StoreEvent::Kind::written : StoreEvent::Kind::read;
+  out.push_back({kind, operation.token, operation.block.key, error});
 }
 
 void ResilientStore::begin_wait(std::uint32_t id, TimePoint due) {
-  operations_[id].waiting = true;
-  operations_[id].due = due;
+  operations_.at(id).due = due;
   waiting_.push_back(id);
 }
 
 void ResilientStore::end_waiting(Kind ended, std::vector<StoreEvent>& out) {
   std::erase_if(waiting_, [&](std::uint32_t id) {
-    if (operations_[id].kind != ended) return false;
-    end(id, operations_[id].error, out);
+    if (operations_.at(id).kind != ended) return false;
+    end(id, operations_.at(id).error, out);
     return true;
   });
 }
@@ -231,7 +206,7 @@ void ResilientStore::end_below(const BlockKey& key, std::vector<StoreEvent>& out
   std::vector<BlockKey> gone{key};
   // Parents come before their children in the list, so one pass is enough.
   std::erase_if(waiting_, [&](std::uint32_t id) {
-    const Operation& operation = operations_[id];
+    const Operation& operation = operations_.at(id);
     if (operation.kind != Kind::write || operation.block.depth == 0) return false;
     if (std::ranges::find(gone, operation.block.parent) == gone.end()) return false;
     gone.push_back(operation.block.key);
@@ -243,7 +218,7 @@ void ResilientStore::end_below(const BlockKey& key, std::vector<StoreEvent>& out
 void ResilientStore::retry_due(TimePoint now) {
   due_.clear();
   std::erase_if(waiting_, [&](std::uint32_t id) {
-    Operation& operation = operations_[id];
+    Operation& operation = operations_.at(id);
     if (operation.due > now) return false;
     due_.push_back(id);
     return true;
@@ -251,15 +226,14 @@ void ResilientStore::retry_due(TimePoint now) {
   for (const std::uint32_t id : due_) {
     // A write that has failed before is the write for which others wait. They are submitted after it, for the first time or
     // again.
-    if (operations_[id].kind == Kind::write && operations_[id].tries > 0) ++write_retries_;
-    if (operations_[id].tries > 0) ++counted_.retried;
+    if (operations_.at(id).kind == Kind::write && operations_.at(id).tries > 0) ++write_retries_;
+    if (operations_.at(id).tries > 0) ++counted_.retried;
     hand_over(id);
   }
 }
 
 void ResilientStore::hand_over(std::uint32_t id) {
-  Operation& operation = operations_[id];
-  operation.waiting = false;
+  Operation& operation = operations_.at(id);
   operation.due = never;
   operation.begun = clock_.now();
   if (operation.kind == Kind::read) {
@@ -288,19 +262,11 @@ bool ResilientStore::inside_back_off(const BlockKey& key, TimePoint now) const {
   return std::ranges::any_of(failing_, [&](const Failing& failing) { return failing.key == key && failing.until > now; });
 }
 
-/// Drops the record of a key when its back-off has been over for as long as it lasted. The next failure of the key is then a
-/// first one.
-void ResilientStore::forget_failures(TimePoint now) {
-  std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
-}
-
 TimePoint ResilientStore::next_deadline() const {
   TimePoint next = store_.next_deadline();
-  for (const std::uint32_t id : waiting_) next = std::min(next, operations_[id].due);
+  for (const std::uint32_t id : waiting_) next = std::min(next, operations_.at(id).due);
   return next;
 }
-
-std::size_t ResilientStore::in_flight() const { return store_.in_flight() + waiting_.size() + events_.size(); }
 
 StoreHealth ResilientStore::health() const {
   StoreHealth health = counted_;
@@ -332,53 +298,32 @@ StoreHealth ResilientStore::health() const {
 }
 
 std::uint32_t ResilientStore::add(const Operation& operation) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::uint32_t>(operations_.size()));
-    operations_.emplace_back();
-    if (operations_.size() > buckets_.size()) grow_buckets();
-  }
-  const std::uint32_t id = free_.back();
-  free_.pop_back();
-  operations_[id] = operation;
-  if (operation.kind == Kind::write) operations_[id].next = std::exchange(bucket_of(operation.block.key), id);
+  const std::uint32_t id = operations_.add(operation);
+  if (operation.kind == Kind::write) operations_.at(id).next = std::exchange(bucket_of(operation.block.key), id);
+  if (operations_.size() > buckets_.size()) grow_buckets();
   return id;
-}
-
-void ResilientStore::drop(std::uint32_t id) {
-  if (operations_[id].kind == Kind::write) {
-    std::uint32_t* link = &bucket_of(operations_[id].block.key);
-    while (*link != id) link = &operations_[*link].next;
-    *link = operations_[id].next;
-  }
-  operations_[id] = {};
-  free_.push_back(id);
 }
 
 void ResilientStore::grow_buckets() {
   buckets_.assign(2 * buckets_.size(), none);
-  for (std::uint32_t id = 0; id < operations_.size(); ++id) {
-    if (operations_[id].kind != Kind::write) continue;
-    operations_[id].next = std::exchange(bucket_of(operations_[id].block.key), id);
-  }
+  operations_.for_each([this](std::uint32_t id, const Operation& each) {
+    if (each.kind == Kind::write) operations_.at(id).next = std::exchange(bucket_of(each.block.key), id);
+  });
 }
 
 std::uint32_t ResilientStore::find_write(const BlockKey& key, std::uint64_t token) {
-  for (std::uint32_t id = bucket_of(key); id != none; id = operations_[id].next) {
-    const Operation& operation = operations_[id];
-    if (operation.token == token && operation.block.key == key && !operation.waiting) return id;
+  for (std::uint32_t id = bucket_of(key); id != none; id = operations_.at(id).next) {
+    const Operation& operation = operations_.at(id);
+    if (operation.token == token && operation.block.key == key && operation.due == never) return id;
   }
   return none;
 }
 
 std::uint32_t ResilientStore::waiting_write(const BlockKey& key) const {
   for (const std::uint32_t id : waiting_) {
-    if (operations_[id].kind == Kind::write && operations_[id].block.key == key) return id;
+    if (operations_.at(id).kind == Kind::write && operations_.at(id).block.key == key) return id;
   }
   return none;
-}
-
-void ResilientStore::answer(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error) {
-  events_.push_back({kind, token, key, error});
 }
 
 void ResilientStore::wake() {
@@ -388,16 +333,10 @@ void ResilientStore::wake() {
 void ResilientStore::check_invariants() const {
   store_.check_invariants();
   for (const CircuitBreaker& breaker : breakers_) breaker.check_invariants();
-  std::size_t unused = 0;
   std::size_t waiting = 0;
-  for (const Operation& operation : operations_) {
-    unused += operation.kind == Kind::unused;
-    waiting += operation.waiting;
-    TERRACE_CHECK(operation.waiting == (operation.due != never));
-  }
-  TERRACE_CHECK(unused == free_.size());
+  operations_.for_each([&](std::uint32_t, const Operation& each) { waiting += each.due != never; });
   TERRACE_CHECK(waiting == waiting_.size() && waiting <= options_.waiting_max);
-  for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(operations_[id].kind));
+  for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(operations_.at(id).kind));
   TERRACE_CHECK(failing_.size() <= failing_max);
   TERRACE_CHECK(reads_.empty() && writes_.empty());
 }

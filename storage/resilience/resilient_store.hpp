@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/slab.hpp"
 #include "base/waker.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "terrace/block_store.hpp"
@@ -55,7 +56,7 @@ class ResilientStore final : public BlockStore {
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(Blocks blocks) override { return store_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
-  [[nodiscard]] std::size_t in_flight() const override;
+  [[nodiscard]] std::size_t in_flight() const override { return store_.in_flight() + waiting_.size() + events_.size(); }
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Bytes block_bytes() const override { return store_.block_bytes(); }
   /// The stat() of the store. A write that waits for its retry has no slot, and is not counted in `writing`.
@@ -71,23 +72,22 @@ class ResilientStore final : public BlockStore {
 
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
-  enum class Kind : unsigned char { unused, read, write };
+  enum class Kind : unsigned char { read, write };
   struct Operation {
-    Kind kind = Kind::unused;
+    Kind kind = Kind::read;
     CircuitBreaker::Admission admission = CircuitBreaker::Admission::passed;
-    bool waiting = false;
     bool last_try = false;           ///< the operation is not retried again
     std::uint32_t tries = 0;         ///< number of failed tries
     std::uint32_t next = none;       ///< next write in the same bucket
     std::uint64_t token = 0;         ///< the owner's token
     std::uint64_t retries_seen = 0;  ///< the value of write_retries_ when the operation was submitted
-    TimePoint due = never;           ///< time of the next try
+    TimePoint due = never;           ///< time of the next try; never: the store has the operation
     TimePoint begun{};               ///< time of the last try
     /// error of the last try. The initial value is for an operation that was never submitted, because it waits for its parent
     ErrorCode error = Errc::parent_missing;
-    StoredBlock block;  ///< for a read, only its key is set
-    std::span<std::byte> into;
-    std::span<const std::byte> from;
+    StoredBlock block{};  ///< for a read, only its key is set
+    std::span<std::byte> into{};
+    std::span<const std::byte> from{};
   };
   /// Blocks that failed their checksum, with less than damage_recent between them.
   struct Damage {
@@ -98,7 +98,6 @@ class ResilientStore final : public BlockStore {
   [[nodiscard]] static bool is_recent(const Damage& damage, TimePoint now) {
     return damage.blocks > 0 && now - damage.last < damage_recent;
   }
-  void note_damage(TimePoint now);
 
   /// A key that has failed. It is kept during its back-off, and for the same time after it.
   struct Failing {
@@ -112,7 +111,6 @@ class ResilientStore final : public BlockStore {
     return (kind == Kind::write ? write_breaker() : read_breaker()).state() != CircuitBreaker::State::closed;
   }
   [[nodiscard]] std::uint32_t add(const Operation& operation);
-  void drop(std::uint32_t id);
   [[nodiscard]] std::uint32_t& bucket_of(const BlockKey& key) { return buckets_[key.prefix64() & (buckets_.size() - 1)]; }
   void grow_buckets();
   [[nodiscard]] std::uint32_t find_write(const BlockKey& key, std::uint64_t token);
@@ -132,8 +130,6 @@ class ResilientStore final : public BlockStore {
   void end_waiting(Kind kind, std::vector<StoreEvent>& out);
   [[nodiscard]] TimePoint note_failure(const BlockKey& key, TimePoint now);
   [[nodiscard]] bool inside_back_off(const BlockKey& key, TimePoint now) const;
-  void forget_failures(TimePoint now);
-  void answer(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error);
   void wake();
 
   static constexpr std::size_t failing_max = 256;
@@ -143,8 +139,7 @@ class ResilientStore final : public BlockStore {
   ResilienceOptions options_;
   Waker* waker_;
   std::array<CircuitBreaker, 2> breakers_;  ///< [0] for reads, [1] for writes
-  std::vector<Operation> operations_;       ///< the token that the store gets for a read is its index here
-  std::vector<std::uint32_t> free_;
+  Slab<Operation> operations_;              ///< the token that the store gets for a read is its number here
   /// writes by key. The store gets the owner's token for a write, because later events of the block carry it
   std::vector<std::uint32_t> buckets_;
   std::vector<std::uint32_t> waiting_;  ///< operations that wait for a retry, parents before their children

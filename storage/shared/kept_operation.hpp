@@ -5,21 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
 
 /// Copies of the operations of a SharedStore, which keeps them until they end. The caller's batches may be destroyed before that.
 struct KeptProbe {
-  std::vector<BlockKey> keys;
-  std::vector<GroupId> groups;  ///< by key
-  std::span<std::uint8_t> there;
+  std::vector<BlockKey> keys{};
+  std::vector<GroupId> groups{};  ///< by key
+  std::span<std::uint8_t> there{};
 
-  KeptProbe() = default;
-  explicit KeptProbe(const SharedProbe& probe) : keys{probe.keys.begin(), probe.keys.end()}, there{probe.there} {
-    groups.reserve(keys.size());
-    for (std::size_t key = 0; key < keys.size(); ++key) groups.push_back(probe.group_of(key));
-  }
   /// Calls is_there(index of the key): for every key if the caller wants to know which keys are there, otherwise up to the first
   /// key that is missing. Returns the number of keys that are there.
   template <class IsThere>
@@ -36,17 +32,33 @@ struct KeptProbe {
   }
 };
 struct KeptOperation {
+  using Fingerprint = SharedStore::Fingerprint;
+
   SharedEvent::Kind kind{};
   std::uint64_t token = 0;
   TimePoint deadline = never;
-  SharedStore::Fingerprint fingerprint{};  ///< the fingerprint at the time of the call
+  Fingerprint fingerprint{};  ///< the fingerprint at the time of the call
   KeptProbe probe{};
   StoredBlock block{};  ///< for a read or a write
   std::span<std::byte> into{};
   std::span<const std::byte> from{};
 
+  [[nodiscard]] static KeptOperation of(const SharedProbe& probe, const Fingerprint& fingerprint) {
+    KeptProbe kept{{probe.keys.begin(), probe.keys.end()}, std::vector<GroupId>(probe.keys.size()), probe.there};
+    for (std::size_t key = 0; key < kept.keys.size(); ++key) kept.groups[key] = probe.group_of(key);
+    return {SharedEvent::Kind::probed, probe.token, probe.deadline, fingerprint, std::move(kept)};
+  }
+  [[nodiscard]] static KeptOperation of(const SharedRead& read, const Fingerprint& fingerprint) {
+    return {SharedEvent::Kind::read, read.token, read.deadline, fingerprint, {}, read.block, read.into};
+  }
+  [[nodiscard]] static KeptOperation of(const SharedWrite& write, const Fingerprint& fingerprint) {
+    return {SharedEvent::Kind::written, write.token, write.deadline, fingerprint, {}, write.block, {}, write.from};
+  }
+
+  /// The bytes of the block; 0 for a probe.
+  [[nodiscard]] std::uint64_t block_bytes() const { return into.size() + from.size(); }
   /// The number of keys of a probe, or the bytes of a block.
-  [[nodiscard]] std::uint64_t size() const { return probe.keys.size() + into.size() + from.size(); }
+  [[nodiscard]] std::uint64_t size() const { return probe.keys.size() + block_bytes(); }
 };
 
 /// Counts an operation of this size that has ended with this event. The store itself counts mismatches, because only it knows

@@ -134,20 +134,14 @@ void MemorySharedStore::queue(KeptOperation operation) {
   if (waker_ != nullptr) waker_->wake();
 }
 
-void MemorySharedStore::probe(const SharedProbe& probe) {
-  queue({SharedEvent::Kind::probed, probe.token, probe.deadline, fingerprint_, KeptProbe{probe}});
-}
+void MemorySharedStore::probe(const SharedProbe& probe) { queue(KeptOperation::of(probe, fingerprint_)); }
 
 void MemorySharedStore::read(std::span<const SharedRead> batch) {
-  for (const SharedRead& read : batch) {
-    queue({SharedEvent::Kind::read, read.token, read.deadline, fingerprint_, {}, read.block, read.into});
-  }
+  for (const SharedRead& read : batch) queue(KeptOperation::of(read, fingerprint_));
 }
 
 void MemorySharedStore::write(std::span<const SharedWrite> batch) {
-  for (const SharedWrite& write : batch) {
-    queue({SharedEvent::Kind::written, write.token, write.deadline, fingerprint_, {}, write.block, {}, write.from});
-  }
+  for (const SharedWrite& write : batch) queue(KeptOperation::of(write, fingerprint_));
 }
 
 void MemorySharedStore::renew(std::span<const StoredBlock> blocks) {

@@ -104,12 +104,11 @@ class SharedValueNames {
   [[nodiscard]] static bool is_prefix(std::string_view prefix) noexcept;
 
   /// `prefix` must satisfy is_prefix().
-  explicit SharedValueNames(std::string_view prefix);
+  explicit SharedValueNames(std::string_view prefix, const Fingerprint& fingerprint = {});
   /// Sets the fingerprint for the names from now on.
   void use(const Fingerprint& fingerprint);
 
-  /// Appends the name of a part.
-  void append(std::string& out, const BlockKey& key, GroupId group, std::uint32_t part) const;
+  /// The name of a part.
   [[nodiscard]] std::string name(const BlockKey& key, GroupId group, std::uint32_t part) const;
 
  private:

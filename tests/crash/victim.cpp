@@ -29,9 +29,9 @@ std::string to_string(EngineKind kind) { return kind == EngineKind::threads ? "t
 std::unique_ptr<IoEngine> make_engine(EngineKind kind) {
   static NullWaker nobody;
   if (kind == EngineKind::threads) {
-    return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3, .in_flight_max = 64}, nobody);
+    return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3}, nobody);
   }
-  return UringIo::make(UringIo::Config{.rings = 1, .depth = 8, .in_flight_max = 64}, nobody);
+  return UringIo::make(UringIo::Config{.rings = 1, .depth = 8}, nobody);
 }
 
 Victim::Victim(const Task& task) {

@@ -27,7 +27,6 @@ class RedisClientTest : public testing::Test {
     options.connections = connections_;
     options.window = window_;
     engine_ = std::make_unique<FakeEngine>(options);
-    meaning_ = std::make_shared<const RedisMeaning>("terrace", Fingerprint{});
   }
   void start(const std::string& url = "redis://host:1") {
     if (!engine_) begin(url);
@@ -37,7 +36,7 @@ class RedisClientTest : public testing::Test {
   [[nodiscard]] FakeServer& server(std::uint16_t port = 1) { return engine_->server(port); }
   [[nodiscard]] RedisClient& client() { return engine_->client(); }
   [[nodiscard]] std::string name(const StoredBlock& block, std::uint32_t part = 0) const {
-    return meaning_->names.name(block.key, block.group, part);
+    return names_->name(block.key, block.group, part);
   }
   /// The server has something under the name of the block.
   void keep(const StoredBlock& block) { server().values.insert_or_assign(name(block), std::string(3, 'x')); }
@@ -47,25 +46,18 @@ class RedisClientTest : public testing::Test {
   std::uint64_t probe(const std::vector<StoredBlock>& blocks, TimePoint deadline = never, std::span<std::uint8_t> there = {}) {
     std::vector<BlockKey> keys;
     for (const StoredBlock& block : blocks) keys.push_back(block.key);
-    const KeptProbe wanted{{.keys = keys, .there = there}};
-    client().begin(std::make_shared<RedisProbeOperation>(client(), ++token_, wanted, deadline, meaning_));
-    engine_->run();
-    return token_;
+    return call(SharedProbe{.token = ++token_, .keys = keys, .deadline = deadline, .there = there});
   }
   std::uint64_t read(const StoredBlock& block, std::size_t bytes = small_block, TimePoint deadline = never) {
     std::vector<std::byte>& into = memory_[++token_];
     into.assign(bytes, std::byte{0xee});
-    client().begin(std::make_shared<RedisBlockOperation>(client(), SharedRead{token_, block, into, deadline}, meaning_));
-    engine_->run();
-    return token_;
+    return call(SharedRead{token_, block, into, deadline});
   }
   std::uint64_t write(const StoredBlock& block, std::size_t bytes = small_block, TimePoint deadline = never) {
     std::vector<std::byte>& from = memory_[++token_];
     from.resize(bytes);
     fill(from, block.key);
-    client().begin(std::make_shared<RedisBlockOperation>(client(), SharedWrite{token_, block, from, deadline}, meaning_));
-    engine_->run();
-    return token_;
+    return call(SharedWrite{token_, block, from, deadline});
   }
   [[nodiscard]] std::vector<std::byte>& memory(std::uint64_t token) { return memory_[token]; }
   [[nodiscard]] bool has_event(std::uint64_t token) const { return engine_->events().contains(token); }
@@ -91,9 +83,16 @@ class RedisClientTest : public testing::Test {
   std::uint32_t connections_ = 2;
   Bytes window_{MiB * 4};
   std::unique_ptr<FakeEngine> engine_;
-  std::shared_ptr<const RedisMeaning> meaning_;
+  const std::shared_ptr<const SharedValueNames> names_ = std::make_shared<const SharedValueNames>("terrace");
 
  private:
+  template <class Operation>
+  std::uint64_t call(const Operation& operation) {
+    client().begin(KeptOperation::of(operation, {}), names_);
+    engine_->run();
+    return operation.token;
+  }
+
   std::uint64_t token_ = 0;
   std::map<std::uint64_t, std::vector<std::byte>> memory_;
 };

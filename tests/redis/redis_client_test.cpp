@@ -49,7 +49,7 @@ TEST_F(RedisClientTest, writes_the_last_part_first_and_lets_it_expire) {
     EXPECT_EQ(words[4], std::to_string(24 * 3600 * 1000 - 10 * 200));
   }
   server().commands.clear();
-  client().renew({block}, *meaning_);
+  client().renew({block}, *names_);
   engine_->run();
   ASSERT_EQ(commands.size(), 2U);
   EXPECT_EQ(commands[0], (Words{"PEXPIRE", name(block), std::to_string(24 * 3600 * 1000 - 10 * 200)}));
@@ -449,7 +449,7 @@ TEST_F(RedisClientTest, goes_on_reading_where_it_may_not_write) {
   const std::uint64_t changes = client().health_changes();
   for (int i = 0; i < 10; ++i) EXPECT_EQ(error(write(block)), Errc::io_failed);
   EXPECT_EQ(client().health_changes(), changes) << "it is known already";
-  client().remove({block.key}, GroupId{}, *meaning_);
+  client().remove({block.key}, GroupId{}, *names_);
   engine_->run();
   EXPECT_EQ(client().health().state, StoreState::degraded);
   EXPECT_EQ(node().breaker, BreakerState::closed);
@@ -506,7 +506,7 @@ TEST_F(RedisClientTest, bounds_the_orders_that_nobody_waits_for) {
   connections_ = 1;
   start();
   server().silent = true;
-  for (int i = 0; i < 1000; ++i) client().renew({root_block(1)}, *meaning_);
+  for (int i = 0; i < 1000; ++i) client().renew({root_block(1)}, *names_);
   engine_->run();
   server().silent = false;
   engine_->run();

@@ -113,18 +113,14 @@ std::uint32_t SimulatedSharedStore::node_of(const BlockKey& key) const {
 
 // ---- calls -------------------------------------------------------------------------------------------------------------
 
-void SimulatedSharedStore::probe(const SharedProbe& probe) {
-  begin({Kind::probed, probe.token, probe.deadline, fingerprint_, KeptProbe{probe}});
-}
+void SimulatedSharedStore::probe(const SharedProbe& probe) { begin(KeptOperation::of(probe, fingerprint_)); }
 
 void SimulatedSharedStore::read(std::span<const SharedRead> batch) {
-  for (const SharedRead& read : batch) begin({Kind::read, read.token, read.deadline, fingerprint_, {}, read.block, read.into});
+  for (const SharedRead& read : batch) begin(KeptOperation::of(read, fingerprint_));
 }
 
 void SimulatedSharedStore::write(std::span<const SharedWrite> batch) {
-  for (const SharedWrite& write : batch) {
-    begin({Kind::written, write.token, write.deadline, fingerprint_, {}, write.block, {}, write.from});
-  }
+  for (const SharedWrite& write : batch) begin(KeptOperation::of(write, fingerprint_));
 }
 
 void SimulatedSharedStore::begin(KeptOperation kept) {

@@ -346,12 +346,10 @@ void SimulatedHarness::damage(const BlockKey& key) {
 }
 
 ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls, unsigned threads)
-    : DiskHarness{config, calls,
-                  std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = threads, .in_flight_max = 64}, nobody, calls)} {}
+    : DiskHarness{config, calls, std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = threads}, nobody, calls)} {}
 
 UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
-    : DiskHarness{config, calls,
-                  UringIo::make(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {}
+    : DiskHarness{config, calls, UringIo::make(UringIo::Config{.rings = 2, .depth = 8}, nobody, uring, calls)} {}
 
 void DiskHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);

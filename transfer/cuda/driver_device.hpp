@@ -42,7 +42,7 @@ class DriverDevice final : public CudaDevice {
   DriverDevice& operator=(const DriverDevice&) = delete;
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
-  void set_waker(Waker& waker) override { relay_.set(waker); }
+  void set_waker(Waker& waker) override { relay_.set(&waker); }
   void submit(CopyCommand command) override;
   std::size_t poll(std::vector<CopyDone>& done) override;
   /// `work` must not throw.

@@ -67,7 +67,7 @@ void EmulatedDevice::stop() noexcept {
   if (compute_thread_.joinable()) compute_thread_.join();
 }
 
-void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
+void EmulatedDevice::set_waker(Waker& waker) { relay_.set(&waker); }
 
 void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);

@@ -124,7 +124,7 @@ void StorageWriter::add_wants(PendingWrite& write, Wants wants) {
 }
 
 void StorageWriter::unwant_all(Wants wants, std::vector<BlockKey>& keys) {
-  pending_.for_each([&](PendingWrite& write) {
+  pending_.for_each([&](std::uint32_t, PendingWrite& write) {
     if ((write.wants & wants) == 0) return;
     for (Wants left = wants & write.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
     write.wants &= ~wants;
@@ -297,7 +297,7 @@ void StorageWriter::count_not_stored(ErrorCode why) {
 }
 
 void StorageWriter::stop_all() {
-  pending_.for_each([](PendingWrite& write) {
+  pending_.for_each([](std::uint32_t, PendingWrite& write) {
     if (write.state != State::writing) write.stop_with = Errc::cleared;
   });
 }

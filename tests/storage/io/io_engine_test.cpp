@@ -39,10 +39,10 @@ class IoEngineContract : public testing::TestWithParam<EngineKind> {
 
   std::unique_ptr<IoEngine> make(Waker& waker) {
     if (GetParam() == EngineKind::threads) {
-      return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3, .in_flight_max = 16}, waker, calls_);
+      return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3}, waker, calls_);
     }
     // There are fewer slots than some tests have operations, so some operations wait.
-    return UringIo::make(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 16}, waker, uring_, calls_);
+    return UringIo::make(UringIo::Config{.rings = 2, .depth = 8}, waker, uring_, calls_);
   }
 
   FileId open(Direct direct) { return engine_.files().open(directory_.path() / "file", Create::if_missing, direct).value().id; }
@@ -228,9 +228,9 @@ TEST_P(IoEngineContract, begins_what_goes_ahead_before_what_waits) {
   NullWaker waker;
   std::unique_ptr<IoEngine> one;  // one engine at a time
   if (GetParam() == EngineKind::threads) {
-    one = std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 1, .in_flight_max = 64}, waker, calls_);
+    one = std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 1}, waker, calls_);
   } else {
-    one = UringIo::make(UringIo::Config{.rings = 1, .depth = 1, .in_flight_max = 64}, waker, uring_, calls_);
+    one = UringIo::make(UringIo::Config{.rings = 1, .depth = 1}, waker, uring_, calls_);
   }
   const FileId file = one->files().open(directory_.path() / "other", Create::if_missing, Direct::no).value().id;
   const AlignedBuffer block = content_of(key_of(1));

@@ -29,7 +29,7 @@ class UringIoTest : public testing::Test {
   void SetUp() override {
     if (const auto why = UringIo::unavailable()) GTEST_SKIP() << *why;
   }
-  std::unique_ptr<IoEngine> make(UringIo::Config config = {.rings = 1, .depth = 8, .in_flight_max = 16}) {
+  std::unique_ptr<IoEngine> make(UringIo::Config config = {.rings = 1, .depth = 8}) {
     return UringIo::make(config, waker_, uring_, calls_);
   }
   FileId open(IoEngine& engine, Direct direct = Direct::yes) {
@@ -93,7 +93,7 @@ TEST_F(UringIoTest, serves_with_whatever_flags_the_kernel_takes) {
     AlignedBuffer back{block_size};
     FaultyUring kernel{calls_};
     kernel.flags_refused = refused;
-    const auto made = UringIo::make({.rings = 1, .depth = 8, .in_flight_max = 16}, waker_, kernel, calls_);
+    const auto made = UringIo::make({.rings = 1, .depth = 8}, waker_, kernel, calls_);
     IoEngine& engine = *made;
     const FileId file = open(engine);
     EXPECT_EQ(run_alone(engine, write(file, block.span())).bytes, block_size);
@@ -176,7 +176,7 @@ TEST_F(UringIoTest, goes_on_without_what_cannot_be_registered_and_says_so) {
   std::string said;
   bool wrote = false;
   {
-    const auto made = UringIo::make({.rings = 1, .depth = 8, .in_flight_max = 16}, waker);
+    const auto made = UringIo::make({.rings = 1, .depth = 8}, waker);
     IoEngine& engine = *made;
     AlignedBuffer chunk{16 * block_size + (std::size_t{1} << 20)};
     engine.register_memory(chunk.span());
@@ -315,7 +315,7 @@ TEST_F(UringIoTest, one_stalled_operation_holds_up_nobody) {
 
 /// Again and again, the owner submits while the rings are about to fall asleep. No operation is forgotten.
 TEST_F(UringIoTest, no_wake_up_is_lost) {
-  const auto engine = make({.rings = 2, .depth = 4, .in_flight_max = 16});
+  const auto engine = make({.rings = 2, .depth = 4});
   const FileId file = open(*engine, Direct::no);
   AlignedBuffer block = content_of(key_of(1));
   for (int n = 0; n < 3000; ++n) {
