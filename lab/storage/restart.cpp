@@ -157,9 +157,7 @@ class Ground {
   }
 
   [[nodiscard]] std::unique_ptr<IoEngine> make_engine() {
-    IoOptions io;
-    io.choice = options_.io;
-    return make_io_engine(io, nobody_);
+    return make_io_engine({.choice = options_.io, .threads = {}, .uring = {}}, nobody_);
   }
 
   const RestartBenchOptions& options_;

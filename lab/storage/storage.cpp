@@ -21,9 +21,7 @@ namespace terrace::tools {
 namespace {
 
 std::unique_ptr<IoEngine> make_engine(const StorageGround& ground) {
-  IoOptions options;
-  options.choice = ground.io;
-  auto engine = make_io_engine(options, ground.waker);
+  auto engine = make_io_engine({.choice = ground.io, .threads = {}, .uring = {}}, ground.waker);
   engine->register_memory(ground.buffers.span());
   return engine;
 }

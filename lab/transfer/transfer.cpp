@@ -105,8 +105,8 @@ Row bench_transfer(const TransferBenchOptions& options) {
   boost::json::array compute;
   boost::json::array layers;
   for (const Bytes block_bytes : options.block_bytes) {
-    TransferDeviceOptions device{.cuda = options.cuda, .layers = 1, .link_bytes_per_second = options.link_bytes_per_second};
-    if (count(block_bytes) % options.layers == 0) device.layers = options.layers;
+    TransferBenchOptions device = options;
+    if (count(block_bytes) % options.layers != 0) device.layers = 1;
     TransferRig rig{device, block_bytes, blocks_of(options, block_bytes), lanes};
     for (const Row& row : measure_copies(rig, options.pieces.bytes, options.rounds)) {
       print_row(copy_columns, row);

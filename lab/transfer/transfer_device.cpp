@@ -144,7 +144,7 @@ std::string_view to_string(ComputeKind kind) {
   return "?";
 }
 
-TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host) {
+TransferDevice make_transfer_device(const TransferBenchOptions& options, std::uint32_t slots, HostArena& host) {
   if (options.cuda) {
     return {open_cuda(*options.cuda, slots, host, options.layers, std::nullopt),
             std::make_unique<CudaCopies>(*options.cuda, slots, host), make_cuda_work(*options.cuda)};

@@ -30,7 +30,7 @@ bool has_stamp(std::span<const std::byte> block, SlotId slot) {
 
 }  // namespace
 
-TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks,
+TransferRig::TransferRig(const TransferBenchOptions& device, Bytes block_bytes, std::uint32_t blocks,
                          const TransferSchedulerConfig& lanes)
     : blocks_{blocks},
       host_{2 * blocks + 1, block_bytes},

@@ -27,7 +27,7 @@ class TransferRig {
   enum class ByLayer : bool { no, yes };
 
   /// Throws what the device, the arena and the scheduler throw.
-  TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes);
+  TransferRig(const TransferBenchOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes);
 
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] Bytes block_bytes() const { return host_.block_bytes(); }

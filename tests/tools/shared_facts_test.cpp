@@ -31,7 +31,7 @@ SharedFacts good() {
   SharedFacts facts;
   facts.servers.push_back(good_server());
   facts.round_trips.assign(100, 0.001);
-  facts.writes = facts.reads = SharedSpeed{.blocks = 32, .seconds = 0.032};
+  facts.writes = facts.reads = SharedCost{.blocks = 32, .seconds = 0.032};
   return facts;
 }
 

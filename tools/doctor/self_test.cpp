@@ -32,7 +32,7 @@ constexpr std::chrono::seconds time_for_the_disk{60};
 class StoresOfTest {
  public:
   explicit StoresOfTest(const ReplayOptions& options) : pools_{std::max<std::size_t>(1, options.pools.size())} {
-    const auto* const file = std::get_if<FileStorage>(&options.storage);
+    const auto* const file = std::get_if<FileStorage>(&options.system.storage);
     if (file == nullptr) return;
     for (const std::filesystem::path& directory : file->directories) {
       std::error_code ignored;
@@ -81,8 +81,9 @@ void shrink_storage(ReplayOptions& options) {
         const std::uint64_t blocks = pool.device_blocks.value() + pool.host_blocks.value();
         return sum + pool.block_bytes * (storage_times * blocks);
       });
-  if (auto* const memory = std::get_if<MemoryStorage>(&options.storage)) memory->capacity = std::min(memory->capacity, wanted);
-  if (auto* const file = std::get_if<FileStorage>(&options.storage)) {
+  if (auto* const memory = std::get_if<MemoryStorage>(&options.system.storage))
+    memory->capacity = std::min(memory->capacity, wanted);
+  if (auto* const file = std::get_if<FileStorage>(&options.system.storage)) {
     file->capacity = std::min(file->capacity, wanted * file->directories.size());
     file->name = store_name;
   }
@@ -197,7 +198,7 @@ bool run_self_test(const Config& config) {
   std::ofstream{trace} << self_test_trace(options);
   const StoresOfTest stores{options};
   std::optional<ReplayResult> filling;
-  if (std::holds_alternative<FileStorage>(options.storage)) {
+  if (std::holds_alternative<FileStorage>(options.system.storage)) {
     ReplayOptions first = options;
     first.checkpoint = time_for_the_disk;
     filling = run_part(first);

@@ -139,10 +139,6 @@ void ask_cluster(RedisSession& seed, const RedisOptions& options, const TlsConte
   }
 }
 
-SharedSpeed speed_of(const SharedWork& work, const SharedCost& cost) {
-  return {.blocks = work.blocks, .failed = cost.failed, .seconds = cost.seconds};
-}
-
 json::object to_json(const RedisOptions& redis, const SharedCheckOptions& options, const SharedFacts& facts,
                      const std::vector<Finding>& findings) {
   json::array all;
@@ -151,7 +147,7 @@ json::object to_json(const RedisOptions& redis, const SharedCheckOptions& option
         {{"fact", finding.label}, {"verdict", to_string(finding.verdict)}, {"text", finding.text}, {"advice", finding.advice}});
   }
   const double block = static_cast<double>(count(options.needs.block_bytes));
-  const auto rate = [&](const std::optional<SharedSpeed>& speed) {
+  const auto rate = [&](const std::optional<SharedCost>& speed) {
     return !speed || speed->failed > 0 || speed->seconds <= 0 ? 0 : block * static_cast<double>(speed->blocks) / speed->seconds;
   };
   return {{"url", shown(redis)},
@@ -196,8 +192,8 @@ void measure(const SharedCheckOptions& options, SharedFacts& facts, const std::f
     std::vector<std::byte> memory(std::size_t{work.blocks} * work.block_bytes);
     fill_to_measure(memory);
     SharedRates rates{*store, work};
-    facts.writes = speed_of(work, rates.write(memory, go_on));
-    facts.reads = speed_of(work, rates.read(memory, go_on));
+    facts.writes = rates.write(memory, go_on);
+    facts.reads = rates.read(memory, go_on);
     for (unsigned n = 0; n < probes && go_on(); ++n) {
       const double seconds = rates.probe();
       if (seconds >= 0) facts.round_trips.push_back(seconds);

@@ -293,7 +293,7 @@ class Judge {
     }
   }
 
-  void speed(const char* label, const std::optional<SharedSpeed>& speed) {
+  void speed(const char* label, const std::optional<SharedCost>& speed) {
     if (!speed) return;
     if (speed->failed > 0) {
       add(FactVerdict::failed, label,

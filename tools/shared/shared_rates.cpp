@@ -75,7 +75,7 @@ void SharedRates::wait() {
 
 template <class Submit>
 SharedCost SharedRates::run(const GoOn& go_on, Submit submit) {
-  SharedCost cost;
+  SharedCost cost{.blocks = work_.blocks};
   const double cpu = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
   std::uint32_t blocks = work_.blocks;

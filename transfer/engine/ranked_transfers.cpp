@@ -66,16 +66,8 @@ void RankedTransfers::submit(Transfer transfer) {
   const Mask to = recipients(transfer);
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if ((to & bit(rank)) == 0) continue;
-    std::vector<SlotRun> runs = spare_runs_.take();
-    runs.assign(transfer.runs.begin(), transfer.runs.end());
-    Transfer mine{.id = transfer.id,
-                  .pool = transfer.pool,
-                  .direction = transfer.direction,
-                  .urgency = transfer.urgency,
-                  .deadline = transfer.deadline,
-                  .after = transfer.after,
-                  .by_layer = transfer.by_layer,
-                  .runs = std::move(runs)};
+    Transfer mine{.runs = spare_runs_.take()};
+    mine = transfer;  // keeps the memory of the runs
     ranks_[rank].port->submit(std::move(mine));
     ++ranks_[rank].owed;
   }

@@ -91,7 +91,7 @@ std::size_t TransferEngine::work(std::vector<TransferEvent>& out) {
     while (std::optional<Piece> piece = scheduler_.next(direction, now)) {
       pieces_.start(*piece);
       try {
-        device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool, piece->layers});
+        device_.submit(static_cast<CopyCommand&&>(*piece));
       } catch (const std::bad_alloc&) {
         pieces_.finish(scheduler_.finish(piece->token, Errc::io_failed, now), piece->token, Errc::io_failed);
       }

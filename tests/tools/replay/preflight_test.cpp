@@ -39,9 +39,9 @@ TEST(Preflight, refuses_more_memory_than_there_is_and_says_what_fits) {
 
 TEST(Preflight, counts_storage_in_memory_and_does_not_overflow) {
   ReplayOptions options = of_blocks(1, 1);
-  options.storage = MemoryStorage{GiB};
+  options.system.storage = MemoryStorage{GiB};
   EXPECT_NE(refusal(options, GiB), "");
-  options.storage = MemoryStorage{TiB * 16'000'000};
+  options.system.storage = MemoryStorage{TiB * 16'000'000};
   options.host_blocks = 1'000'000'000;
   options.block_bytes = MiB * 512;
   EXPECT_NE(refusal(options, GiB), "");

@@ -212,11 +212,11 @@ class ConfinedDriver {
 
   bool step() {
     bool progress = false;
-    Answer answer;
-    for (Action action = scheduler_.begin_step(); action.kind != Action::Kind::end; action = scheduler_.resume(answer)) {
-      answer = carry_out(action);
+    scheduler_.step([&](const Action& action) {
+      const Answer answer = carry_out(action);
       progress |= answer.outcome != Answer::Outcome::no_room;
-    }
+      return answer;
+    });
     launch();
     cache_.end_step();
     return progress;
@@ -249,7 +249,6 @@ class ConfinedDriver {
         if (Flight& aborted = flight(action.request); aborted.lease) end_lease(aborted);
         flights_.erase(action.request);
         break;
-      case Action::Kind::end: break;
     }
     return {};
   }

@@ -118,12 +118,12 @@ json::object to_object(const StoreHealth& health) {
 }
 
 json::object storage_config(const ReplayOptions& options) {
-  const StorageOptions& storage = options.storage;
+  const StorageOptions& storage = options.system.storage;
   if (const auto* memory = std::get_if<MemoryStorage>(&storage))
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-    const ResilienceOptions& guard = options.storage_guard;
+    const ResilienceOptions guard = options.system.storage_guard.value_or(ResilienceOptions{});
     json::array stripes;
     for (const std::filesystem::path& directory : std::span{file->directories}.subspan(1)) {
       stripes.push_back(text(directory.string()));
@@ -173,15 +173,15 @@ json::array pools(const ReplayResult& result) {
 json::object to_object(const ReplayOptions& options) {
   json::object config{{"block_tokens", options.block_tokens},
                       {"block_bytes", count(options.block_bytes)},
-                      {"device", device_names(options.devices)},
+                      {"device", device_names(options.devices())},
                       {"ranks", options.ranks()},
-                      {"rank_payload", text(to_string(options.rank_payload))},
+                      {"rank_payload", text(to_string(options.system.rank_payload))},
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},
                       {"groups", groups_config(options)},
                       {"layers", options.layers},
                       {"storage", storage_config(options)},
-                      {"relation", text(to_string(options.inclusion))},
+                      {"relation", text(to_string(options.system.inclusion))},
                       {"write_policy", text(to_string(options.write_policy))},
                       {"policy", text(options.policy.name)},
                       {"reference", options.reference},
@@ -275,9 +275,9 @@ std::string pool(std::uint64_t blocks, Bytes block_bytes) {
 }
 
 std::string storage_name(const ReplayOptions& options) {
-  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
+  if (const auto* memory = std::get_if<MemoryStorage>(&options.system.storage))
     return fmt::format("memory, {}", to_string(memory->capacity));
-  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+  if (const auto* file = std::get_if<FileStorage>(&options.system.storage)) {
     const std::size_t more = file->directories.size() - 1;
     return fmt::format("{}{}, {}", file->directories.front().string(), more == 0 ? "" : fmt::format(" and {} more", more),
                        to_string(file->capacity));
@@ -299,16 +299,16 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
              result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
              result.interrupted ? " (interrupted)" : "");
-  table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices),
+  table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices()),
              pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
   for (std::size_t n = 0; n < result.pools.size() && result.pools.size() > 1; ++n) {
     const ReplayResult::Pool& each = result.pools[n];
     table.line("  pool {:<3} {} on the device, {} in the host, {} each", n, pool(each.device.blocks, each.block_bytes),
                pool(each.host.blocks, each.block_bytes), to_string(each.block_bytes));
   }
-  if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
+  if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.system.rank_payload));
   table.line("  policy   {}", options.policy.name);
-  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.inclusion));
+  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.system.inclusion));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
   if (!result.storage_io.empty()) table.line("           by {}", result.storage_io);

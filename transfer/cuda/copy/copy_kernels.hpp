@@ -27,10 +27,9 @@ class CopyKernels {
 
   /// Returns true on devices of compute capability 9.0 or higher.
   [[nodiscard]] bool has_bulk() const { return bulk_ != nullptr; }
-  /// Launch a kernel on the stream that copies `count` tiles with at most `blocks_max` thread blocks. `tiles` is the device's
-  /// address of the tiles, which must not change until the kernel has ended.
-  [[nodiscard]] CUresult copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
-  [[nodiscard]] CUresult copy_bulk(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
+  /// Launches a kernel on the stream, that for bulk copies or the other one, which copies `count` tiles with at most `blocks_max`
+  /// thread blocks. `tiles` is the device's address of the tiles, which must not change until the kernel has ended.
+  [[nodiscard]] CUresult copy(bool bulk, CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
 
  private:
   const CudaDriver& driver_;
