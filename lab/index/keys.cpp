@@ -20,17 +20,6 @@ namespace {
 
 using Prompt = std::vector<TokenId>;
 
-constexpr TokenId vocabulary = 150'000;
-
-std::vector<Prompt> draw_prompts(const KeysBenchOptions& options) {
-  Random random{1};
-  std::vector<Prompt> prompts(options.prompts, Prompt(options.prompt_tokens));
-  for (Prompt& prompt : prompts) {
-    for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(vocabulary));
-  }
-  return prompts;
-}
-
 /// OpenSSL digests, called as its manual recommends: the algorithm is fetched once, and the context is kept.
 class Digests {
  public:
@@ -123,15 +112,13 @@ Row bench_keys(const KeysBenchOptions& options) {
       throw std::invalid_argument{fmt::format("a prompt of {} tokens has no full block of {}", options.prompt_tokens, tokens)};
     }
   }
-  const std::vector<Prompt> prompts = draw_prompts(options);
+  const std::vector<Prompt> prompts = random_prompts(1, options.prompts, options.prompt_tokens);
   boost::json::array rows;
   print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds\n", options.prompts, options.prompt_tokens,
         options.rounds);
   print_head(key_columns);
   for (const std::uint32_t block_tokens : options.block_tokens) {
-    const Row row = measure(prompts, block_tokens, options.rounds);
-    print_row(key_columns, row);
-    rows.push_back(row);
+    add_row(rows, key_columns, measure(prompts, block_tokens, options.rounds));
   }
   return {{"prompts", options.prompts},
           {"prompt_tokens", options.prompt_tokens},

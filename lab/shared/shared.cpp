@@ -94,8 +94,7 @@ Row bench_shared(const SharedBenchOptions& options) {
     if (interrupt.requested()) throw Interrupted{};
     Row row{{"block_bytes", count(block)}, {"blocks", work.blocks}, {"at_once", work.at_once}};
     figures.add_medians(row);
-    print_row(shared_columns, row);
-    rows.push_back(std::move(row));
+    add_row(rows, shared_columns, std::move(row));
   }
   return {{"store", place}, {"rounds", options.rounds}, {"sizes", std::move(rows)}};
 }

@@ -108,10 +108,7 @@ Row bench_transfer(const TransferBenchOptions& options) {
     TransferBenchOptions device = options;
     if (count(block_bytes) % options.layers != 0) device.layers = 1;
     TransferRig rig{device, block_bytes, blocks_of(options, block_bytes), lanes};
-    for (const Row& row : measure_copies(rig, options.pieces.bytes, options.rounds)) {
-      print_row(copy_columns, row);
-      copies.push_back(row);
-    }
+    for (const Row& row : measure_copies(rig, options.pieces.bytes, options.rounds)) add_row(copies, copy_columns, row);
     urgent.push_back(measure_urgent(rig, lanes, options.rounds));
     for (const Row& row : measure_compute(rig, lanes, options.rounds)) compute.push_back(row);
     if (rig.layers() > 1) layers.push_back(measure_layers(rig, options.rounds));

@@ -43,11 +43,7 @@ CUresult CopyKernels::copy(bool bulk, CUstream stream, CUdeviceptr tiles, std::u
 
 TileRing::TileRing(const CudaDriver& driver)
     : driver_{driver}, memory_{driver, Bytes{pages * page_tiles * sizeof(CopyTile)}, "descriptors of copy kernels"} {
-  for (std::size_t i = 0; i < pages; ++i) {
-    CUevent event = nullptr;
-    driver.check(driver.cuEventCreate(&event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    read_.emplace_back(event, driver.cuEventDestroy);
-  }
+  for (std::size_t i = 0; i < pages; ++i) read_.push_back(make_event(driver, EventTiming::no));
 }
 
 CUresult TileRing::next_page(std::span<CopyTile>& tiles, CUdeviceptr& address) {
