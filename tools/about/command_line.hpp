@@ -1,13 +1,11 @@
 #pragma once
 
+#include "tools/cli.hpp"
+
 #include <boost/json/fwd.hpp>
 
 #include <optional>
 #include <string>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

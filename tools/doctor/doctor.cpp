@@ -218,8 +218,7 @@ ExitStatus run_doctor(const DoctorArguments& arguments) {
   describe_machine(arguments, arguments.config_file.empty() ? no_tiers() : options_of(config));
   flush_output();
   if (arguments.config_file.empty() || run_self_test(config)) return ExitStatus::done;
-  complain("terrace doctor", "a tier of the configuration does not work");
-  return ExitStatus::check_failed;
+  return complain("terrace doctor", "a tier of the configuration does not work", ExitStatus::check_failed);
 }
 
 }  // namespace terrace::tools

@@ -61,8 +61,8 @@ ExitStatus outcome_of(const json::object& job) {
   if (state != "done") throw std::runtime_error{fmt::format("job {} is {}: {}", job_number(job, "id"), state, outcomes(job))};
   const Counts all = counts(job);
   if (all.stored == all.ended && job_text(job, "flush_error").empty()) return ExitStatus::done;
-  complain("terrace job", fmt::format("job {} has not stored all its blocks: {}", job_number(job, "id"), outcomes(job)));
-  return ExitStatus::check_failed;
+  return complain("terrace job", fmt::format("job {} has not stored all its blocks: {}", job_number(job, "id"), outcomes(job)),
+                  ExitStatus::check_failed);
 }
 
 /// The progress bar counts a share: a job over everything does not know how many blocks it will meet.

@@ -181,7 +181,7 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
 ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
-  const Interrupt interrupt{waker, std::chrono::ceil<std::chrono::seconds>(options.checkpoint.value_or(0s))};
+  const Interrupt interrupt{&waker, std::chrono::ceil<std::chrono::seconds>(options.checkpoint.value_or(0s))};
   const Input input = open_input(options, interrupt);
   std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
   if (const std::string address = system->admin_address(); !address.empty()) {

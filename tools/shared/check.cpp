@@ -1,6 +1,5 @@
 #include "tools/shared/check.hpp"
 
-#include "base/waker.hpp"
 #include "runtime/shared/open_shared_store.hpp"
 #include "storage/redis/slot_map.hpp"
 #include "storage/redis/tls_stream.hpp"
@@ -213,14 +212,12 @@ ExitStatus check_shared(const SharedCheckOptions& options) {
   try {
     redis = redis_options(options.shared);
     facts = ask_servers(redis);
-    EventFdWaker waker;
-    const Interrupt interrupt{waker};
+    const Interrupt interrupt;
     measure(options, facts, [&] { return !interrupt.requested(); });
   } catch (const std::invalid_argument& error) {
     throw UsageError{error.what()};
   } catch (const ServerUnreachable& error) {
-    complain(who, error.what());
-    return ExitStatus::check_failed;
+    return complain(who, error.what(), ExitStatus::check_failed);
   }
   const std::vector<Finding> findings = judge(facts, options.needs);
   if (options.json) {
@@ -232,11 +229,10 @@ ExitStatus check_shared(const SharedCheckOptions& options) {
                                 .advice = printable(finding.advice)}));
     }
   }
-  const auto failed = std::ranges::count(findings, FactVerdict::failed, &Finding::verdict);
-  if (failed == 0) return ExitStatus::done;
   const auto first = std::ranges::find(findings, FactVerdict::failed, &Finding::verdict);
-  complain(who, fmt::format("the shared store cannot be used like this: {}: {}", first->label, first->text));
-  return ExitStatus::check_failed;
+  if (first == findings.end()) return ExitStatus::done;
+  return complain(who, fmt::format("the shared store cannot be used like this: {}: {}", first->label, first->text),
+                  ExitStatus::check_failed);
 }
 
 }  // namespace terrace::tools

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/types.hpp"
+#include "tools/cli.hpp"
 #include "tools/exit_status.hpp"
 
 #include <cstdint>
@@ -8,10 +9,6 @@
 #include <optional>
 #include <string>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

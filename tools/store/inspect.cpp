@@ -383,13 +383,12 @@ ExitStatus show_block(const StoreArguments& arguments) {
   if (verified.verdict == StoreReader::Verdict::verified || verified.verdict == StoreReader::Verdict::changed) {
     return ExitStatus::done;
   }
-  complain("terrace store", fmt::format("block {} {}", to_hex(block.block.key), what_is_wrong(verified)));
-  return ExitStatus::check_failed;
+  return complain("terrace store", fmt::format("block {} {}", to_hex(block.block.key), what_is_wrong(verified)),
+                  ExitStatus::check_failed);
 }
 
 ExitStatus verify_store(const StoreArguments& arguments) {
-  NullWaker nobody;
-  const Interrupt interrupt{nobody};
+  const Interrupt interrupt;
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory, [&] { return !interrupt.requested(); });
   Verification found;
   {
@@ -411,19 +410,12 @@ ExitStatus verify_store(const StoreArguments& arguments) {
   } else {
     print_text(*reader, found);
   }
-  if (!found.wrong.empty() || !reader->catalog().damaged().empty()) {
-    complain("terrace store", summary(*reader, found));
-    return ExitStatus::check_failed;
-  }
-  if (!reader->missing_directories().empty()) {
-    complain("terrace store", what_is_missing(*reader));
-    return ExitStatus::check_failed;
-  }
-  if (found.stopped) {
-    complain("terrace store", fmt::format("interrupted after {} of {} blocks", found.done(), found.blocks));
-    return ExitStatus::interrupted;
-  }
-  return ExitStatus::done;
+  const auto fail = [](const std::string& what, ExitStatus status) { return complain("terrace store", what, status); };
+  const bool is_damaged = !found.wrong.empty() || !reader->catalog().damaged().empty();
+  if (is_damaged) return fail(summary(*reader, found), ExitStatus::check_failed);
+  if (!reader->missing_directories().empty()) return fail(what_is_missing(*reader), ExitStatus::check_failed);
+  if (!found.stopped) return ExitStatus::done;
+  return fail(fmt::format("interrupted after {} of {} blocks", found.done(), found.blocks), ExitStatus::interrupted);
 }
 
 }  // namespace terrace::tools

@@ -7,6 +7,7 @@
 #include "terrace/policies.hpp"
 #include "terrace/system.hpp"
 #include "terrace/types.hpp"
+#include "tools/cli.hpp"
 #include "tools/usage_error.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
@@ -22,10 +23,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 
