@@ -14,7 +14,6 @@
 #include <array>
 #include <cstring>
 #include <stdexcept>
-#include <string>
 
 namespace terrace::tools {
 namespace {

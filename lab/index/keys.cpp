@@ -1,7 +1,6 @@
 #include "lab/benches.hpp"
 
 #include "base/check.hpp"
-#include "base/random.hpp"
 #include "lab/rounds.hpp"
 #include "radix/keys/key_message.hpp"
 #include "terrace/keys.hpp"
@@ -10,7 +9,6 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <utility>

@@ -7,8 +7,6 @@
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/table.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

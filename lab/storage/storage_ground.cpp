@@ -12,7 +12,6 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <string>
 #include <system_error>
 
 namespace terrace::tools {

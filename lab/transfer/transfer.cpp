@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <span>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 
 namespace terrace::tools {

@@ -10,9 +10,7 @@
 #include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/host/host_arena.hpp"
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 

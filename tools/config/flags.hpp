@@ -4,7 +4,6 @@
 #include "tools/cli.hpp"
 
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <vector>
 

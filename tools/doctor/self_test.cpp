@@ -4,12 +4,10 @@
 #include "tools/output.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/scratch_directory.hpp"
-#include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <numeric>

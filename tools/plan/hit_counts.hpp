@@ -22,12 +22,8 @@ enum class PlanPolicy : unsigned char {
 inline constexpr std::array all_plan_policies{PlanPolicy::lru, PlanPolicy::default_policy, PlanPolicy::opt};
 
 [[nodiscard]] constexpr std::string_view to_string(PlanPolicy policy) {
-  switch (policy) {
-    case PlanPolicy::lru: return "lru";
-    case PlanPolicy::default_policy: return "default";
-    case PlanPolicy::opt: return "opt";
-  }
-  return "?";
+  constexpr std::array names{"lru", "default", "opt"};
+  return names.at(static_cast<std::size_t>(policy));
 }
 
 /// When the blocks of each request are used next.

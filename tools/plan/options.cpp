@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -107,12 +108,8 @@ void choose_tiers(PlanOptions& options, const PlanArguments& arguments) {
 }  // namespace
 
 std::string_view to_string(PlannedTier tier) {
-  switch (tier) {
-    case PlannedTier::device: return "device";
-    case PlannedTier::host: return "host";
-    case PlannedTier::storage: return "storage";
-  }
-  return "?";
+  constexpr std::array names{"device", "host", "storage"};
+  return names.at(static_cast<std::size_t>(tier));
 }
 
 std::string PlanOptions::source() const {

@@ -20,7 +20,6 @@
 #include <exception>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace terrace::tools {

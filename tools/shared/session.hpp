@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>

@@ -7,8 +7,6 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>

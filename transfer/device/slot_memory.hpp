@@ -8,7 +8,6 @@
 #include "transfer/host/mapping.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>

@@ -7,9 +7,7 @@
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
-#include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>

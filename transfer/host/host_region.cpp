@@ -20,7 +20,6 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

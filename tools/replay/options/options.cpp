@@ -12,12 +12,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -259,26 +259,16 @@ void share_pools(std::vector<GroupConfig>& groups) {
 }  // namespace
 
 std::string_view to_string(Loads loads) {
-  switch (loads) {
-    case Loads::measured: return "measured";
-    case Loads::always: return "always";
-    case Loads::host: return "host";
-    case Loads::none: return "none";
-  }
-  return "?";
+  constexpr std::array names{"measured", "always", "host", "none"};
+  return names.at(static_cast<std::size_t>(loads));
 }
 std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confined" : "loop"; }
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
 std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }
 
 std::string_view to_string(Fault fault) {
-  switch (fault) {
-    case Fault::none: return "none";
-    case Fault::flip: return "flip";
-    case Fault::late: return "late";
-    case Fault::no_fence: return "no-fence";
-  }
-  return "?";
+  constexpr std::array names{"none", "flip", "late", "no-fence"};
+  return names.at(static_cast<std::size_t>(fault));
 }
 
 EmulatedFaults emulated(Fault fault) {

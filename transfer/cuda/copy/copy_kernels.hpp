@@ -4,7 +4,6 @@
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
