@@ -37,8 +37,6 @@ TransferRig::TransferRig(const TransferBenchOptions& device, Bytes block_bytes, 
       device_{make_transfer_device(device, 2 * blocks + 1, host_)},
       transfers_{lanes, *device_.device, clock_, waker_} {}
 
-SlotId TransferRig::first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
-
 TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer) {
   Transfer transfer;
   transfer.by_layer = by_layer == ByLayer::yes;

@@ -30,7 +30,7 @@ class TransferRig {
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] Bytes block_bytes() const { return host_.block_bytes(); }
   [[nodiscard]] std::uint32_t layers() const { return device_.device->info().pool().layers; }
-  [[nodiscard]] SlotId first_slot(Direction direction) const;
+  [[nodiscard]] SlotId first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
   [[nodiscard]] SlotId urgent_slot() const { return SlotId{2 * blocks_}; }
   [[nodiscard]] PlainCopies& plain() { return *device_.plain; }
 

@@ -41,8 +41,6 @@ RedisSession::RedisSession(RedisAddress to, const RedisOptions& options, const T
   greet();
 }
 
-RedisSession::~RedisSession() { channel_.end(); }
-
 void RedisSession::fail(std::string_view what) const {
   throw ServerUnreachable{fmt::format("{}: {}", to_string(address_), what)};
 }

@@ -61,8 +61,6 @@ SharedRates::SharedRates(SharedStore& store, const SharedWork& work) : store_{st
   store_.set_waker(&waker_);
 }
 
-SharedRates::~SharedRates() { store_.set_waker(nullptr); }
-
 TimePoint SharedRates::deadline() const {
   return work_.patience == Duration{} ? never : std::chrono::steady_clock::now() + work_.patience;
 }

@@ -37,7 +37,7 @@ class SharedRates {
  public:
   /// The store outlives this object, which sets its waker.
   SharedRates(SharedStore& store, const SharedWork& work);
-  ~SharedRates();
+  ~SharedRates() { store_.set_waker(nullptr); }
   SharedRates(const SharedRates&) = delete;
   SharedRates& operator=(const SharedRates&) = delete;
 

@@ -306,13 +306,14 @@ std::string summary(const StoreReader& reader, const Verification& found) {
 
 }  // namespace
 
-void print_stat(const StoreArguments& arguments) {
+ExitStatus print_stat(const StoreArguments& arguments) {
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   if (arguments.json) print_json(stat_of(*reader));
   else print_stat_text(*reader);
+  return ExitStatus::done;
 }
 
-void print_list(const StoreArguments& arguments) {
+ExitStatus print_list(const StoreArguments& arguments) {
   const std::optional<std::string> wanted = hex_digits(arguments.wanted_namespace, 16);
   if (!wanted) {
     throw UsageError{
@@ -322,7 +323,8 @@ void print_list(const StoreArguments& arguments) {
   const std::vector<std::filesystem::path> stores = stores_below(arguments.directory);
   if (!stores.empty() && stores != std::vector{arguments.directory} &&
       stores != std::vector{arguments.directory / default_store_name}) {
-    return list_stores(stores, arguments.json);
+    list_stores(stores, arguments.json);
+    return ExitStatus::done;
   }
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::uint64_t matching = 0;
@@ -344,9 +346,13 @@ void print_list(const StoreArguments& arguments) {
       }
     }
   }
-  if (arguments.json) return print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
+  if (arguments.json) {
+    print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
+    return ExitStatus::done;
+  }
   if (matching > limit) print("... and {} more\n", matching - limit);
   if (!reader->missing_directories().empty()) complain("terrace store", what_is_missing(*reader));
+  return ExitStatus::done;
 }
 
 ExitStatus show_block(const StoreArguments& arguments) {

@@ -55,8 +55,6 @@ std::span<std::byte> SlotMemory::host_block(SlotId slot) const {
   return host_->block(slot).subspan(host_begin_, count(geometry_.block_bytes()));
 }
 
-void SlotMemory::check(const CopyCommand& command) const { check_slots(command, pool(), *host_); }
-
 void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs, std::optional<LayerRange> layers) const {
   const bool out = direction == Direction::swap_out;
   const bool adjoin = !layers && geometry_.packed() && geometry_.block_bytes() == host_->block_bytes();

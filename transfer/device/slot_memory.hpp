@@ -37,7 +37,7 @@ class SlotMemory {
   [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
 
   /// The same as check_slots().
-  void check(const CopyCommand& command) const;
+  void check(const CopyCommand& command) const { check_slots(command, pool(), *host_); }
   /// Returns the number of bytes that the command moves of each block.
   [[nodiscard]] std::size_t bytes_of_each(const CopyCommand& command) const { return geometry_.bytes_of(command.layers); }
   void copy(const CopyCommand& command) const { copy(command.direction, command.runs, command.layers); }

@@ -54,8 +54,6 @@ EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOption
   }
 }
 
-EmulatedDevice::~EmulatedDevice() { stop(); }
-
 void EmulatedDevice::stop() noexcept {
   points_.stop();
   for (Stream& each : streams_) each.queue.stop();
@@ -66,8 +64,6 @@ void EmulatedDevice::stop() noexcept {
   for (const auto& each : copies_.all()) each.ended->happen();
   if (compute_thread_.joinable()) compute_thread_.join();
 }
-
-void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
 
 void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);

@@ -45,10 +45,6 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 
 }  // namespace
 
-// Defaults for a port without access to the devices: it can neither mark a stream nor make it wait.
-Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
-Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
-
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
     : scheduler_{for_device(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);

@@ -152,8 +152,6 @@ std::size_t BlockShape::offset_of(std::uint32_t token) const {
   return count(bytes) * token / tokens / word * word;
 }
 
-Verifier::Verifier(Verify verify, const BlockShape& shape) : Verifier{verify, std::vector{shape}} {}
-
 Verifier::Verifier(Verify verify, std::vector<BlockShape> shapes) : verify_{verify}, shapes_{std::move(shapes)} {
   Bytes largest{};
   for (const BlockShape& shape : shapes_) largest = std::max(largest, shape.bytes);

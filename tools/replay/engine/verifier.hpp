@@ -126,7 +126,7 @@ struct VerifierTotals {
 /// at a time; totals() from any.
 class Verifier {
  public:
-  Verifier(Verify verify, const BlockShape& shape);
+  Verifier(Verify verify, const BlockShape& shape) : Verifier{verify, std::vector{shape}} {}
   /// `shapes`: those of the blocks, by GroupId.
   Verifier(Verify verify, std::vector<BlockShape> shapes);
 

@@ -56,6 +56,4 @@ CUresult TileRing::next_page(std::span<CopyTile>& tiles, CUdeviceptr& address) {
   return result;
 }
 
-CUresult TileRing::launched(CUstream stream) { return driver_.cuEventRecord(read_[page_].get(), stream); }
-
 }  // namespace terrace

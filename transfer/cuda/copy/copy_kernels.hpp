@@ -50,7 +50,7 @@ class TileRing {
   /// Waits until the next page is free, and returns it in `tiles`, with the device's address in `address`.
   [[nodiscard]] CUresult next_page(std::span<CopyTile>& tiles, CUdeviceptr& address);
   /// Reports that the kernel that reads the current page has been launched on the stream.
-  [[nodiscard]] CUresult launched(CUstream stream);
+  [[nodiscard]] CUresult launched(CUstream stream) { return driver_.cuEventRecord(read_[page_].get(), stream); }
 
  private:
   const CudaDriver& driver_;
