@@ -37,12 +37,7 @@ class StoresOfTest {
       directories_.emplace_back(directory, std::filesystem::exists(directory, ignored));
     }
   }
-  ~StoresOfTest() { remove(); }
-  StoresOfTest(const StoresOfTest&) = delete;
-  StoresOfTest& operator=(const StoresOfTest&) = delete;
-
- private:
-  void remove() const {
+  ~StoresOfTest() {
     std::error_code ignored;
     for (const auto& [directory, existed] : directories_) {
       for (std::size_t pool = 0; pool < pools_; ++pool) {
@@ -52,7 +47,10 @@ class StoresOfTest {
       if (!existed) std::filesystem::remove(directory, ignored);  // only if it is empty
     }
   }
+  StoresOfTest(const StoresOfTest&) = delete;
+  StoresOfTest& operator=(const StoresOfTest&) = delete;
 
+ private:
   std::size_t pools_;
   std::vector<std::pair<std::filesystem::path, bool>> directories_;
 };

@@ -2,6 +2,7 @@
 
 #include "tools/plan/request_log.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -41,10 +42,14 @@ class HitCounts {
 
   [[nodiscard]] std::uint64_t hits(PlanPolicy policy, std::uint64_t capacity);
   /// How many copies a tier of this size gets: one for each block of a prompt that it does not hit.
-  [[nodiscard]] std::uint64_t insertions(PlanPolicy policy, std::uint64_t capacity);
+  [[nodiscard]] std::uint64_t insertions(PlanPolicy policy, std::uint64_t capacity) {
+    return log_.blocks_within(capacity) - hits(policy, capacity);
+  }
   /// How many of these leave it because others need their slots. The tier is full from its first eviction on, so the number
   /// follows from the insertions, whatever the policy.
-  [[nodiscard]] std::uint64_t evictions(PlanPolicy policy, std::uint64_t capacity);
+  [[nodiscard]] std::uint64_t evictions(PlanPolicy policy, std::uint64_t capacity) {
+    return insertions(policy, capacity) - std::min<std::uint64_t>(capacity, log_.different_blocks());
+  }
 
  private:
   [[nodiscard]] std::uint64_t compute(PlanPolicy policy, std::uint64_t capacity);
