@@ -145,7 +145,6 @@ class Scheduler {
     /// The value of `known` at which the request is complete.
     [[nodiscard]] std::uint64_t end() const { return tokens_computed(wanted.prompt_tokens, wanted.output_tokens); }
   };
-  using Requests = std::map<RequestNumber, Request>;
 
   void serve(Request& request, const CarryOut& carry_out);
   [[nodiscard]] bool extend(Request& request, std::uint32_t blocks, const CarryOut& carry_out);
@@ -162,7 +161,7 @@ class Scheduler {
   }
 
   SchedulerLimits limits_;
-  Requests requests_;
+  std::map<RequestNumber, Request> requests_;
   std::uint32_t in_flight_ = 0;
   EngineCounts& counts_;
 
