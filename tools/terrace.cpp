@@ -100,7 +100,7 @@ int run(int argc, char** argv) {
     for (const auto& [command, run_command] : program.commands) {
       if (command->parsed()) return run_command();
     }
-    run_about(program.app, about);
+    about.run(program.app, about);
     return ExitStatus::done;
   });
 }
