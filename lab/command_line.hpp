@@ -1,14 +1,11 @@
 #pragma once
 
 #include "lab/rows.hpp"
+#include "tools/cli.hpp"
 
 #include <filesystem>
 #include <functional>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

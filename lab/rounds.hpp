@@ -1,5 +1,8 @@
 #pragma once
 
+#include "base/random.hpp"
+#include "terrace/keys.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -29,6 +32,18 @@ template <class F>
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+/// Prompts of random tokens, the same for the same seed.
+[[nodiscard]] inline std::vector<std::vector<TokenId>> random_prompts(std::uint64_t seed, std::uint32_t prompts,
+                                                                      std::uint32_t tokens) {
+  constexpr TokenId vocabulary = 150'000;
+  Random random{seed};
+  std::vector<std::vector<TokenId>> drawn(prompts, std::vector<TokenId>(tokens));
+  for (auto& prompt : drawn) {
+    for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(vocabulary));
+  }
+  return drawn;
 }
 
 /// Returns all numbers below `count` in a scattered order: no number directly follows its predecessor. The step has no common

@@ -65,6 +65,11 @@ void print_row(std::span<const Column> columns, const Row& row) {
   flush_output();
 }
 
+void add_row(boost::json::array& rows, std::span<const Column> columns, Row row) {
+  print_row(columns, row);
+  rows.push_back(std::move(row));
+}
+
 void print_table(std::string_view title, std::span<const Column> columns, const boost::json::array& rows) {
   if (rows.empty()) return;
   print("\n{}\n", title);

@@ -36,6 +36,8 @@ struct Column {
 /// Prints the headings, or the figures of a row, which is then visible at once. A figure that the row does not have is "-".
 void print_head(std::span<const Column> columns);
 void print_row(std::span<const Column> columns, const Row& row);
+/// Prints the figures of a row, and appends it.
+void add_row(boost::json::array& rows, std::span<const Column> columns, Row row);
 /// Prints a title, the headings and the rows. Prints nothing if there are no rows.
 void print_table(std::string_view title, std::span<const Column> columns, const boost::json::array& rows);
 

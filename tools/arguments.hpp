@@ -3,6 +3,7 @@
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/types.hpp"
+#include "tools/cli.hpp"
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
@@ -17,11 +18,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace terrace::tools {
 

@@ -114,17 +114,15 @@ LogSink& standard_error_log() {
   return *log;
 }
 
-void complain(std::string_view who, std::string_view what) noexcept {
+ExitStatus complain(std::string_view who, std::string_view what, ExitStatus status) noexcept {
   note(std::fflush(stdout) == 0);  // what was printed before appears first
   write_error(who, what);
+  return status;
 }
 
 int end_output(std::string_view who, ExitStatus status) {
   note(std::fclose(stdout) == 0);  // some file systems report errors only here
-  if (failed_with != 0 && status == ExitStatus::done) {
-    complain(who, what_failed());
-    status = ExitStatus::run_failed;
-  }
+  if (failed_with != 0 && status == ExitStatus::done) status = complain(who, what_failed(), ExitStatus::run_failed);
   return static_cast<int>(status);
 }
 

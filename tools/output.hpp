@@ -58,8 +58,8 @@ void flush_output();
 
 /// Writes "who: what" as one line to standard error. A failure is ignored. Threads: any.
 void write_error(std::string_view who, std::string_view what) noexcept;
-/// The same after everything that was printed: the line that says why the exit status is not 0.
-void complain(std::string_view who, std::string_view what) noexcept;
+/// The same after everything that was printed: the line that says why the exit status is this one, which it returns.
+ExitStatus complain(std::string_view who, std::string_view what, ExitStatus status = ExitStatus::done) noexcept;
 
 /// A log on standard error with lines of the form "WHO: warning: SENTENCE". It lives as long as the process.
 [[nodiscard]] LogSink& standard_error_log();

@@ -125,10 +125,6 @@ std::optional<std::string> unknown_word(const CLI::App& app, std::span<const cha
 
 /// Parses and runs the command. `who` is the beginning of error lines.
 ExitStatus run(CLI::App& app, int argc, char** argv, const std::string& who, const std::function<ExitStatus()>& chosen) {
-  const auto refuse = [&](const std::string& what, ExitStatus status) {
-    complain(who, what);
-    return status;
-  };
   try {
     app.parse(argc, argv);
     return chosen();
@@ -143,13 +139,13 @@ ExitStatus run(CLI::App& app, int argc, char** argv, const std::string& who, con
     return ExitStatus::done;
   } catch (const CLI::ParseError& error) {
     const std::optional<std::string> unknown = unknown_word(app, std::span{argv, argv + argc}.subspan(1));
-    return refuse(unknown ? *unknown : one_line(error.what()), ExitStatus::bad_input);
+    return complain(who, unknown ? *unknown : one_line(error.what()), ExitStatus::bad_input);
   } catch (const UsageError& error) {
-    return refuse(error.what(), ExitStatus::bad_input);
+    return complain(who, error.what(), ExitStatus::bad_input);
   } catch (const Interrupted& error) {
-    return refuse(error.what(), ExitStatus::interrupted);
+    return complain(who, error.what(), ExitStatus::interrupted);
   } catch (const std::exception& error) {
-    return refuse(error.what(), ExitStatus::run_failed);
+    return complain(who, error.what(), ExitStatus::run_failed);
   }
 }
 

@@ -1,14 +1,10 @@
 #pragma once
 
+#include "tools/cli.hpp"
 #include "tools/exit_status.hpp"
 
 #include <functional>
 #include <string>
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
 
 namespace terrace::tools {
 

@@ -70,20 +70,24 @@ void check_report(const fs::path& report, const KeptFiles& kept) {
   }
 }
 
+void write_file(const fs::path& file, std::string_view what, const std::string& text) {
+  errno = 0;
+  std::ofstream out{file, std::ios::binary};
+  out << text;
+  out.close();
+  if (!out) {
+    throw std::runtime_error{
+        fmt::format("cannot write the {} {}: {}", what, file.string(), std::generic_category().message(errno))};
+  }
+}
+
 void write_report(const fs::path& file, const std::string& json) {
   // Otherwise, opening a pipe would wait until somebody reads it.
   const Descriptor reader{fs::is_fifo(file) ? ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1};
   if (fs::is_fifo(file) && !reader.is_open()) {
     throw std::runtime_error{fmt::format("cannot write the report {}: nobody reads this pipe", file.string())};
   }
-  errno = 0;
-  std::ofstream out{file, std::ios::binary};
-  out << json << '\n';
-  out.close();
-  if (!out) {
-    throw std::runtime_error{
-        fmt::format("cannot write the report {}: {}", file.string(), std::generic_category().message(errno))};
-  }
+  write_file(file, "report", json + '\n');
 }
 
 }  // namespace terrace::tools

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace::tools {
@@ -17,7 +18,9 @@ struct KeptFiles {
 /// empty name means that no report is wanted.
 void check_report(const std::filesystem::path& report, const KeptFiles& kept);
 
-/// Writes the file. Throws std::runtime_error if this fails.
+/// Writes the text to the file. Throws std::runtime_error, which names it as `what`, if this fails.
+void write_file(const std::filesystem::path& file, std::string_view what, const std::string& text);
+/// The same for a report, with a line end.
 void write_report(const std::filesystem::path& file, const std::string& json);
 
 }  // namespace terrace::tools

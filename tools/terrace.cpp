@@ -73,7 +73,8 @@ int run(int argc, char** argv) {
   program.add("plan", "Computes hit rates by the size of a tier, and what they bring", add_plan_options, run_plan_command);
   program.add("doctor", "Shows what this machine has and lacks, and how fast the copy methods of its GPU are", add_doctor_options,
               run_doctor);
-  program.add("store", "Inspects and verifies a file store, and removes blocks from it", add_store_options, run_store);
+  program.add("store", "Inspects and verifies a file store, and removes blocks from it", add_store_options,
+              [](const StoreArguments& chosen) { return chosen.run(chosen); });
   program.add("shared", "Checks the engine of a shared store", add_shared_options, run_shared);
   program.add("config", "Shows, checks and writes the configuration of a cache", add_config_commands,
               [](ConfigArguments& chosen) { chosen.run(chosen); });
@@ -99,7 +100,7 @@ int run(int argc, char** argv) {
     for (const auto& [command, run_command] : program.commands) {
       if (command->parsed()) return run_command();
     }
-    run_about(program.app, about);
+    about.run(program.app, about);
     return ExitStatus::done;
   });
 }

@@ -18,12 +18,6 @@ Owned<CUmodule> load_module(const CudaDriver& driver) {
 
 }  // namespace
 
-EventHandle make_timed_event(const CudaDriver& driver) {
-  CUevent made = nullptr;
-  driver.check(driver.cuEventCreate(&made, CU_EVENT_BLOCKING_SYNC), "cuEventCreate");
-  return {made, driver.cuEventDestroy};
-}
-
 BenchKernels::BenchKernels(const CudaDriver& driver, CUdevice device)
     : driver_{driver},
       multiprocessors_{static_cast<unsigned>(cuda_attribute(driver, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT))},

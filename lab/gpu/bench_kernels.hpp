@@ -7,9 +7,6 @@
 
 namespace terrace::tools {
 
-/// Makes an event with timing, for which a waiting thread sleeps. Throws CudaError.
-[[nodiscard]] EventHandle make_timed_event(const CudaDriver& driver);
-
 /// The kernels of compute_kernels.cu, in the context that is current. Ownership: the driver must outlive them. Threads: one.
 /// All members throw CudaError.
 class BenchKernels {

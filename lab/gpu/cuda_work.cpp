@@ -28,8 +28,8 @@ class CudaWork final : public ComputeWork {
         to_{allocate_device(driver, memory, "steps of compute")},
         input_{driver, input_bytes, "the input of steps"},
         stream_{make_stream(driver)},
-        begin_{make_timed_event(driver)},
-        end_{make_timed_event(driver)},
+        begin_{make_event(driver, EventTiming::yes)},
+        end_{make_event(driver, EventTiming::yes)},
         kernels_{driver, cuda_device_at(driver, ordinal)} {
     driver_.check(driver_.cuMemsetD8Async(from_.get(), 1, count(memory), stream_.get()), "cuMemsetD8Async");
     // A kernel may be loaded at its first launch.

@@ -98,8 +98,8 @@ class LinkProbe {
   }
 
   Row end_of_copy(const char* way, Await await) {
-    const EventHandle begin = make_timed_event(driver_);
-    const EventHandle end = make_timed_event(driver_);
+    const EventHandle begin = make_event(driver_, EventTiming::yes);
+    const EventHandle end = make_event(driver_, EventTiming::yes);
     Latencies beyond;
     for (unsigned i = 0; i < size_.ends; ++i) {
       const auto from = std::chrono::steady_clock::now();
@@ -119,7 +119,7 @@ class LinkProbe {
 
   double queue_speed(Direction direction, std::uint64_t piece, unsigned under_way) {
     std::vector<EventHandle> ends;
-    for (unsigned i = 0; i < under_way; ++i) ends.push_back(make_timed_event(driver_));
+    for (unsigned i = 0; i < under_way; ++i) ends.push_back(make_event(driver_, EventTiming::yes));
     const std::uint64_t pieces = 4 * area() / piece;
     const double seconds = seconds_of([&] {
       for (std::uint64_t i = 0; i < pieces; ++i) {
@@ -135,7 +135,7 @@ class LinkProbe {
 
   Row pin(bool beside_kernel) {
     const HostArena arena{static_cast<std::uint32_t>(size_.area / MiB), MiB};
-    const EventHandle end_of_kernel = make_timed_event(driver_);
+    const EventHandle end_of_kernel = make_event(driver_, EventTiming::yes);
     if (beside_kernel) {
       kernels_.wait(other_.get(), memory_.get(), size_.kernel_milliseconds);
       driver_.check(driver_.cuEventRecord(end_of_kernel.get(), other_.get()), "cuEventRecord");

@@ -14,7 +14,6 @@
 #include <array>
 #include <cstring>
 #include <stdexcept>
-#include <string>
 
 namespace terrace::tools {
 namespace {
@@ -137,31 +136,6 @@ void evict(Fixture& fixture, Subject& subject, Calls& calls) {
   }
 }
 
-/// Prompts as tokens, cached in addition to the prompts of the fixture.
-class TokenPrompts {
- public:
-  explicit TokenPrompts(Fixture& fixture) : tokens_(count, std::vector<TokenId>(std::size_t{fixture.length} * block_tokens)) {
-    Random random{3};
-    for (std::vector<TokenId>& prompt : tokens_) {
-      for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(150'000));
-      for (const Subject& subject : fixture.subjects) subject.index->serve(keys_of(prompt).keys());
-    }
-  }
-
-  [[nodiscard]] const std::vector<TokenId>& operator[](std::uint64_t i) const { return tokens_[i % count]; }
-  [[nodiscard]] static KeyChain keys_of(const std::vector<TokenId>& prompt) {
-    KeyChain chain{BlockKey{}, block_tokens};
-    chain.append(prompt);
-    return chain;
-  }
-
- private:
-  static constexpr std::uint64_t count = 8;
-  static constexpr std::uint32_t block_tokens = 64;
-
-  std::vector<std::vector<TokenId>> tokens_;
-};
-
 struct Operation {
   std::string_view name;
   void (*run)(Fixture&, Subject&, Calls&);
@@ -198,24 +172,32 @@ Row measure(const Operation& operation, std::uint32_t blocks, std::uint32_t leng
   return row;
 }
 
-/// Measures how long it takes to make the keys of a prompt from its tokens, without a lookup and with it.
+/// Measures how long it takes to make the keys of a prompt from its tokens, without a lookup and with it. These prompts are
+/// cached in addition to those of the fixture.
 Row measure_tokens(std::uint32_t blocks, std::uint32_t length, unsigned rounds) {
+  constexpr std::uint32_t block_tokens = 64;
   Fixture fixture{blocks, length, 1};
   const Subject& subject = fixture.subjects.front();
-  const TokenPrompts prompts{fixture};
-  Figures figures;
+  const std::vector<std::vector<TokenId>> prompts = random_prompts(3, 8, length * block_tokens);
   std::uint64_t turn = 0;
+  const auto next_keys = [&] {
+    KeyChain chain{BlockKey{}, block_tokens};
+    chain.append(prompts[++turn % prompts.size()]);
+    return chain;
+  };
+  for (std::size_t n = 0; n < prompts.size(); ++n) subject.index->serve(next_keys().keys());
+  Figures figures;
   for (unsigned round = 0; round <= rounds; ++round) {
     Calls keys;
     while (keys.go_on()) {
       std::size_t made = 0;
-      keys.time([&] { made = TokenPrompts::keys_of(prompts[++turn]).keys().size(); });
+      keys.time([&] { made = next_keys().keys().size(); });
       expect_found(static_cast<std::uint32_t>(made), fixture);
     }
     Calls matches;
     while (matches.go_on()) {
       std::uint32_t hits = 0;
-      matches.time([&] { hits = subject.index->match(TokenPrompts::keys_of(prompts[++turn]).keys()); });
+      matches.time([&] { hits = subject.index->match(next_keys().keys()); });
       expect_found(hits, fixture);
     }
     if (round == 0) continue;
@@ -377,8 +359,7 @@ Row bench_index(const IndexBenchOptions& options) {
     for (const std::uint32_t length : lengths) {
       for (const std::uint32_t blocks : options.blocks) {
         if (blocks < prompts_min * length) continue;
-        rows.push_back(measure_one(blocks, length));
-        print_row(columns, rows.back().as_object());
+        add_row(rows, columns, measure_one(blocks, length));
       }
     }
   };

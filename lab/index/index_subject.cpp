@@ -8,6 +8,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <type_traits>
 #include <utility>
@@ -303,14 +304,8 @@ class MapIndex final : public IndexSubject {
 }  // namespace
 
 std::string_view to_string(SubjectKind kind) {
-  switch (kind) {
-    case SubjectKind::terrace_adaptive: return "terrace-adaptive";
-    case SubjectKind::terrace_lru: return "terrace-lru";
-    case SubjectKind::tree: return "tree";
-    case SubjectKind::map: return "map";
-    case SubjectKind::floor: return "floor";
-  }
-  return "?";
+  constexpr std::array names{"terrace-adaptive", "terrace-lru", "tree", "map", "floor"};
+  return names.at(static_cast<std::size_t>(kind));
 }
 
 std::unique_ptr<IndexSubject> make_subject(SubjectKind kind, std::uint32_t capacity) {

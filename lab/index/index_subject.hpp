@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace terrace::tools {
 

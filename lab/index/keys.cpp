@@ -1,7 +1,6 @@
 #include "lab/benches.hpp"
 
 #include "base/check.hpp"
-#include "base/random.hpp"
 #include "lab/rounds.hpp"
 #include "radix/keys/key_message.hpp"
 #include "terrace/keys.hpp"
@@ -10,7 +9,6 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -19,17 +17,6 @@ namespace terrace::tools {
 namespace {
 
 using Prompt = std::vector<TokenId>;
-
-constexpr TokenId vocabulary = 150'000;
-
-std::vector<Prompt> draw_prompts(const KeysBenchOptions& options) {
-  Random random{1};
-  std::vector<Prompt> prompts(options.prompts, Prompt(options.prompt_tokens));
-  for (Prompt& prompt : prompts) {
-    for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(vocabulary));
-  }
-  return prompts;
-}
 
 /// OpenSSL digests, called as its manual recommends: the algorithm is fetched once, and the context is kept.
 class Digests {
@@ -123,15 +110,13 @@ Row bench_keys(const KeysBenchOptions& options) {
       throw std::invalid_argument{fmt::format("a prompt of {} tokens has no full block of {}", options.prompt_tokens, tokens)};
     }
   }
-  const std::vector<Prompt> prompts = draw_prompts(options);
+  const std::vector<Prompt> prompts = random_prompts(1, options.prompts, options.prompt_tokens);
   boost::json::array rows;
   print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds\n", options.prompts, options.prompt_tokens,
         options.rounds);
   print_head(key_columns);
   for (const std::uint32_t block_tokens : options.block_tokens) {
-    const Row row = measure(prompts, block_tokens, options.rounds);
-    print_row(key_columns, row);
-    rows.push_back(row);
+    add_row(rows, key_columns, measure(prompts, block_tokens, options.rounds));
   }
   return {{"prompts", options.prompts},
           {"prompt_tokens", options.prompt_tokens},

@@ -316,11 +316,6 @@ struct Rows {
   boost::json::array moves;
   boost::json::array questions;
   boost::json::array refused;
-
-  void add_move(Row row) {
-    print_row(move_columns, row);
-    moves.push_back(std::move(row));
-  }
 };
 
 void measure_host(const OffloadBenchOptions& options, OffloadRig& rig, Rows& rows) {
@@ -332,8 +327,8 @@ void measure_host(const OffloadBenchOptions& options, OffloadRig& rig, Rows& row
     stores.measure(rig, OffloadWay::store, round);
     loads.measure(rig, OffloadWay::load, round);
   }
-  rows.add_move(stores.row(rig.shape(), "store"));
-  rows.add_move(loads.row(rig.shape(), "load"));
+  add_row(rows.moves, move_columns, stores.row(rig.shape(), "store"));
+  add_row(rows.moves, move_columns, loads.row(rig.shape(), "load"));
 }
 
 void measure_storage(const OffloadBenchOptions& options, OffloadRig& rig, Rows& rows) {
@@ -343,8 +338,8 @@ void measure_storage(const OffloadBenchOptions& options, OffloadRig& rig, Rows& 
   for (unsigned round = 0; round < options.rounds; ++round) loads.measure(rig, OffloadWay::load, round);
   const OffloadTotals after = rig.cache().totals();
   const double loaded = static_cast<double>(rig.shape().blocks) * static_cast<double>(options.rounds);
-  rows.add_move(
-      loads.row(rig.shape(), "load from storage", static_cast<double>(after.loaded_storage - before.loaded_storage) / loaded));
+  const double from_storage = static_cast<double>(after.loaded_storage - before.loaded_storage) / loaded;
+  add_row(rows.moves, move_columns, loads.row(rig.shape(), "load from storage", from_storage));
 }
 
 void ask(const OffloadBenchOptions& options, const OffloadRig& rig, Rows& rows) {

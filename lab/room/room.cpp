@@ -7,8 +7,6 @@
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/table.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -115,9 +113,8 @@ Row bench_room(const RoomBenchOptions& options) {
           if (options.policy == EvictionPolicyName::lru) model.policy = lru_policy;
           if (ahead) model.device_reserve_max = options.reserve_max;
           Row row = to_row(model, serve_in_virtual_time(requests, model));
-          print_row(room_columns, row);
           row["trace"] = trace.string();
-          rows.push_back(std::move(row));
+          add_row(rows, room_columns, std::move(row));
         }
       }
     }

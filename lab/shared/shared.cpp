@@ -1,6 +1,5 @@
 #include "lab/benches.hpp"
 
-#include "base/waker.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
@@ -68,8 +67,7 @@ constexpr Column shared_columns[] = {{"block_bytes", "block", 7},
 Row bench_shared(const SharedBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds: at least 1"};
   for (const Bytes block : options.block_bytes) (void)work_of(options, block);
-  EventFdWaker waker;
-  const Interrupt interrupt{waker};
+  const Interrupt interrupt;
   const std::shared_ptr<SharedStore> store = open_to_measure(options.shared);
   if (!store->usable()) throw std::runtime_error{fmt::format("the shared store cannot be used: {}", store->health().reason)};
   const std::string place = place_of(options.shared.url);
@@ -94,8 +92,7 @@ Row bench_shared(const SharedBenchOptions& options) {
     if (interrupt.requested()) throw Interrupted{};
     Row row{{"block_bytes", count(block)}, {"blocks", work.blocks}, {"at_once", work.at_once}};
     figures.add_medians(row);
-    print_row(shared_columns, row);
-    rows.push_back(std::move(row));
+    add_row(rows, shared_columns, std::move(row));
   }
   return {{"store", place}, {"rounds", options.rounds}, {"sizes", std::move(rows)}};
 }

@@ -157,9 +157,7 @@ class Ground {
   }
 
   [[nodiscard]] std::unique_ptr<IoEngine> make_engine() {
-    IoOptions io;
-    io.choice = options_.io;
-    return make_io_engine(io, nobody_);
+    return make_io_engine({.choice = options_.io, .threads = {}, .uring = {}}, nobody_);
   }
 
   const RestartBenchOptions& options_;
@@ -175,8 +173,7 @@ Row bench_restart(const RestartBenchOptions& options) {
     throw std::invalid_argument{fmt::format("--blocks {}: must be from 1 to {}", options.blocks, restart_blocks_max)};
   }
   if (options.prefix_blocks == 0) throw std::invalid_argument{"--prefix-blocks 0: at least 1 is needed"};
-  EventFdWaker waker;
-  const Interrupt interrupt{waker};
+  const Interrupt interrupt;
   const ScratchDirectory directory{options.directory};
   Ground ground{options, directory.path()};
   ground.fill(interrupt);

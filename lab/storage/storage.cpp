@@ -21,9 +21,7 @@ namespace terrace::tools {
 namespace {
 
 std::unique_ptr<IoEngine> make_engine(const StorageGround& ground) {
-  IoOptions options;
-  options.choice = ground.io;
-  auto engine = make_io_engine(options, ground.waker);
+  auto engine = make_io_engine({.choice = ground.io, .threads = {}, .uring = {}}, ground.waker);
   engine->register_memory(ground.buffers.span());
   return engine;
 }
@@ -215,9 +213,7 @@ Row bench_storage(const StorageBenchOptions& options) {
     const NamedSubject subjects[] = {{"store", store}, {"engine", bare}, {"plain", *plain}};
     for (const unsigned depth : options.depths) {
       for (const StorageWay way : {StorageWay::read, StorageWay::write}) {
-        const Row row = measure_in_turns(options, ground, depth, way, subjects);
-        print_row(storage_columns, row);
-        rows.push_back(row);
+        add_row(rows, storage_columns, measure_in_turns(options, ground, depth, way, subjects));
       }
     }
   });

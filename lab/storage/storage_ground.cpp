@@ -12,7 +12,6 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <string>
 #include <system_error>
 
 namespace terrace::tools {
@@ -102,7 +101,7 @@ void fill(const StorageGround& ground, StorageSubject& store) {
 void at_each_size(const StorageBenchOptions& options, const std::function<void(StorageGround&)>& measure) {
   check(options);
   EventFdWaker waker;
-  const Interrupt interrupt{waker};
+  const Interrupt interrupt{&waker};
   for (const Bytes block_bytes : options.block_bytes) {
     StorageGround ground{options, block_bytes, interrupt, waker};
     measure(ground);

@@ -10,11 +10,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
-#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>

@@ -161,8 +161,7 @@ Row bench_tier_store(const StorageBenchOptions& options) {
       for (const StorageWay way : {StorageWay::write, StorageWay::read}) {
         Row row = measure_in_turns(options, ground, depth, way, subjects);
         row["way"] = way == StorageWay::read ? "get" : "put";
-        print_row(tier_store_columns, row);
-        rows.push_back(std::move(row));
+        add_row(rows, tier_store_columns, std::move(row));
       }
     }
     for (Row& row : ask(store, options.rounds)) {

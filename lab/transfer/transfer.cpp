@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 
 #include <optional>
-#include <span>
 #include <stdexcept>
-#include <string_view>
 #include <utility>
 
 namespace terrace::tools {
@@ -94,9 +92,6 @@ constexpr Column layer_columns[] = {{"block_bytes", "block", 7},
 
 Row bench_transfer(const TransferBenchOptions& options) {
   check(options);
-  TransferSchedulerConfig lanes;
-  lanes.pieces = options.pieces;
-
   print("medians of {} rounds; pieces of {}, {} and {} under way a direction; GB/s\n", options.rounds,
         to_string(options.pieces.bytes), options.pieces.in_flight, to_string(options.pieces.bytes_in_flight));
   print_head(copy_columns);
@@ -105,15 +100,12 @@ Row bench_transfer(const TransferBenchOptions& options) {
   boost::json::array compute;
   boost::json::array layers;
   for (const Bytes block_bytes : options.block_bytes) {
-    TransferDeviceOptions device{.cuda = options.cuda, .layers = 1, .link_bytes_per_second = options.link_bytes_per_second};
-    if (count(block_bytes) % options.layers == 0) device.layers = options.layers;
-    TransferRig rig{device, block_bytes, blocks_of(options, block_bytes), lanes};
-    for (const Row& row : measure_copies(rig, options.pieces.bytes, options.rounds)) {
-      print_row(copy_columns, row);
-      copies.push_back(row);
-    }
-    urgent.push_back(measure_urgent(rig, lanes, options.rounds));
-    for (const Row& row : measure_compute(rig, lanes, options.rounds)) compute.push_back(row);
+    TransferBenchOptions here = options;
+    if (count(block_bytes) % options.layers != 0) here.layers = 1;
+    TransferRig rig{here, block_bytes, blocks_of(options, block_bytes)};
+    for (const Row& row : measure_copies(rig, options.rounds)) add_row(copies, copy_columns, row);
+    urgent.push_back(measure_urgent(rig, options.rounds));
+    for (const Row& row : measure_compute(rig, options.rounds)) compute.push_back(row);
     if (rig.layers() > 1) layers.push_back(measure_layers(rig, options.rounds));
   }
   print_table("swap-in of 1 block, us: alone, and while the store lane of the same direction is full", urgent_columns, urgent);

@@ -24,7 +24,7 @@ struct Work {
   std::vector<SlotRun> bare;   ///< cut into the same pieces as the lanes make
 };
 
-Work make_work(const TransferRig& rig, Direction direction, bool scattered, Bytes piece_bytes) {
+Work make_work(const TransferRig& rig, Direction direction, bool scattered) {
   const SlotId first = rig.first_slot(direction);
   Work work{.direction = direction, .pairs = {}, .plain = {{first, first, rig.blocks()}}, .bare = {}};
   const auto add = [&](std::uint32_t source, std::uint32_t destination) {
@@ -37,7 +37,7 @@ Work make_work(const TransferRig& rig, Direction direction, bool scattered, Byte
     return work;
   }
   for (std::uint32_t i = 0; i < rig.blocks(); ++i) add(i, i);
-  const std::uint64_t in_piece = std::clamp<std::uint64_t>(piece_bytes / rig.block_bytes(), 1, transfer_blocks_max);
+  const std::uint64_t in_piece = std::clamp<std::uint64_t>(rig.pieces().bytes / rig.block_bytes(), 1, transfer_blocks_max);
   for (std::uint64_t at = 0; at < rig.blocks(); at += in_piece) {
     const SlotId slot{first.value() + static_cast<std::uint32_t>(at)};
     work.bare.push_back({slot, slot, static_cast<std::uint32_t>(std::min(in_piece, rig.blocks() - at))});
@@ -94,7 +94,7 @@ struct Cell {
   Figures figures;
 };
 
-std::vector<Cell> make_cells(const TransferRig& rig, Bytes piece_bytes) {
+std::vector<Cell> make_cells(const TransferRig& rig) {
   const std::pair<const char*, std::vector<Direction>> ways[] = {
       {"swap out", {swap_out}}, {"swap in", {swap_in}}, {"both", {swap_out, swap_in}}};
   std::vector<Cell> cells;
@@ -106,7 +106,7 @@ std::vector<Cell> make_cells(const TransferRig& rig, Bytes piece_bytes) {
                   {"plan_blocks", std::min(transfer_blocks_max, rig.blocks())},
                   {"layout", scattered ? "scattered" : "contiguous"},
                   {"way", way}};
-      for (const Direction direction : directions) cell.works.push_back(make_work(rig, direction, scattered, piece_bytes));
+      for (const Direction direction : directions) cell.works.push_back(make_work(rig, direction, scattered));
     }
   }
   return cells;
@@ -134,8 +134,8 @@ void measure(TransferRig& rig, Cell& cell) {
 
 }  // namespace
 
-std::vector<Row> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigned rounds) {
-  std::vector<Cell> cells = make_cells(rig, piece_bytes);
+std::vector<Row> measure_copies(TransferRig& rig, unsigned rounds) {
+  std::vector<Cell> cells = make_cells(rig);
   for (const Direction direction : {swap_out, swap_in}) rig.stamp(direction);
   for (const Cell& cell : cells) {
     copy_all(rig, cell.works, &Work::plain);

@@ -8,6 +8,7 @@
 #include "transfer/emulated/emulated_device.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -136,15 +137,11 @@ class EmulatedWork final : public ComputeWork {
 }  // namespace
 
 std::string_view to_string(ComputeKind kind) {
-  switch (kind) {
-    case ComputeKind::memory: return "memory";
-    case ComputeKind::arithmetic: return "arithmetic";
-    case ComputeKind::input: return "input";
-  }
-  return "?";
+  constexpr std::array names{"memory", "arithmetic", "input"};
+  return names.at(static_cast<std::size_t>(kind));
 }
 
-TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host) {
+TransferDevice make_transfer_device(const TransferBenchOptions& options, std::uint32_t slots, HostArena& host) {
   if (options.cuda) {
     return {open_cuda(*options.cuda, slots, host, options.layers, std::nullopt),
             std::make_unique<CudaCopies>(*options.cuda, slots, host), make_cuda_work(*options.cuda)};

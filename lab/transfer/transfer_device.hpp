@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lab/benches.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
@@ -61,13 +62,8 @@ struct TransferDevice {
   std::unique_ptr<ComputeWork> compute;  ///< of the emulated device: of its first half of slots
 };
 
-struct TransferDeviceOptions {
-  std::optional<int> cuda;                 ///< the number of a CUDA device; empty: the emulated device
-  std::uint32_t layers = 1;                ///< layers of a block
-  BytesPerSecond link_bytes_per_second{};  ///< speed of the emulated device's link in each direction; 0: the speed of memory
-};
-
-/// The arena must outlive both. Throws what the constructor of the device throws.
-[[nodiscard]] TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host);
+/// Takes the kind, the link and the layers of `options`. The arena must outlive both. Throws what the constructor of the device
+/// throws.
+[[nodiscard]] TransferDevice make_transfer_device(const TransferBenchOptions& options, std::uint32_t slots, HostArena& host);
 
 }  // namespace terrace::tools

@@ -30,14 +30,12 @@ bool has_stamp(std::span<const std::byte> block, SlotId slot) {
 
 }  // namespace
 
-TransferRig::TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks,
-                         const TransferSchedulerConfig& lanes)
+TransferRig::TransferRig(const TransferBenchOptions& options, Bytes block_bytes, std::uint32_t blocks)
     : blocks_{blocks},
+      pieces_{options.pieces},
       host_{2 * blocks + 1, block_bytes},
-      device_{make_transfer_device(device, 2 * blocks + 1, host_)},
-      transfers_{lanes, *device_.device, clock_, waker_} {}
-
-SlotId TransferRig::first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
+      device_{make_transfer_device(options, 2 * blocks + 1, host_)},
+      transfers_{{.pieces = options.pieces}, *device_.device, clock_, waker_} {}
 
 TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<const SlotPair> pairs, ByLayer by_layer) {
   Transfer transfer;

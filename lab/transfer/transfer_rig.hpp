@@ -10,9 +10,7 @@
 #include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/host/host_arena.hpp"
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,12 +25,13 @@ class TransferRig {
   enum class ByLayer : bool { no, yes };
 
   /// Throws what the device, the arena and the scheduler throw.
-  TransferRig(const TransferDeviceOptions& device, Bytes block_bytes, std::uint32_t blocks, const TransferSchedulerConfig& lanes);
+  TransferRig(const TransferBenchOptions& options, Bytes block_bytes, std::uint32_t blocks);
 
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
   [[nodiscard]] Bytes block_bytes() const { return host_.block_bytes(); }
   [[nodiscard]] std::uint32_t layers() const { return device_.device->info().pool().layers; }
-  [[nodiscard]] SlotId first_slot(Direction direction) const;
+  [[nodiscard]] SlotId first_slot(Direction direction) const { return SlotId{direction == Direction::swap_out ? 0 : blocks_}; }
+  [[nodiscard]] const TransferPieces& pieces() const { return pieces_; }
   [[nodiscard]] SlotId urgent_slot() const { return SlotId{2 * blocks_}; }
   [[nodiscard]] PlainCopies& plain() { return *device_.plain; }
 
@@ -57,6 +56,7 @@ class TransferRig {
   void await_compute(Fence point);
 
   std::uint32_t blocks_;
+  TransferPieces pieces_;
   HostArena host_;
   TransferDevice device_;
   SteadyClock clock_;

@@ -33,8 +33,8 @@ Row to_row(const Latencies& latencies) {
 /// soon as it ends. Threads: the rig's.
 class BackgroundLoad {
  public:
-  BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes, std::initializer_list<Direction> directions)
-      : rig_{rig}, piece_blocks_{blocks_of_a_piece(rig, lanes)} {
+  BackgroundLoad(TransferRig& rig, std::initializer_list<Direction> directions)
+      : rig_{rig}, piece_blocks_{blocks_of_a_piece(rig)} {
     const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(rig.blocks() / 2, transfer_pieces * piece_blocks_));
     pieces_ = (blocks + piece_blocks_ - 1) / piece_blocks_;
     for (const Direction direction : directions) {
@@ -93,8 +93,8 @@ class BackgroundLoad {
     std::optional<TransferId> id;
   };
 
-  [[nodiscard]] static std::uint32_t blocks_of_a_piece(const TransferRig& rig, const TransferSchedulerConfig& lanes) {
-    const std::uint64_t blocks = std::clamp<std::uint64_t>(lanes.pieces.bytes / rig.block_bytes(), 1, rig.blocks() / 2);
+  [[nodiscard]] static std::uint32_t blocks_of_a_piece(const TransferRig& rig) {
+    const std::uint64_t blocks = std::clamp<std::uint64_t>(rig.pieces().bytes / rig.block_bytes(), 1, rig.blocks() / 2);
     return static_cast<std::uint32_t>(blocks);
   }
   void submit(Crossing& transfer) { transfer.id = rig_.submit(transfer.direction, Urgency::store, transfer.pairs); }
@@ -188,8 +188,8 @@ Load load(TransferRig& rig, std::span<const SlotPair> pairs, TransferRig::ByLaye
 
 }  // namespace
 
-Row measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
-  BackgroundLoad background{rig, lanes, {swap_in}};
+Row measure_urgent(TransferRig& rig, unsigned rounds) {
+  BackgroundLoad background{rig, {swap_in}};
   Random random{1};
   const auto sample = [&](Latencies& latencies) {
     const auto longest = static_cast<std::uint64_t>(2'000 * background.piece_us());
@@ -211,7 +211,7 @@ Row measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsig
   }
   const Bytes piece = rig.block_bytes() * std::uint64_t{background.piece_blocks()};
   const std::uint64_t pieces_ahead =
-      std::clamp<std::uint64_t>(lanes.pieces.bytes_in_flight / piece, 1, std::uint64_t{lanes.pieces.in_flight});
+      std::clamp<std::uint64_t>(rig.pieces().bytes_in_flight / piece, 1, std::uint64_t{rig.pieces().in_flight});
   return {{"block_bytes", count(rig.block_bytes())},
           {"samples", rounds * samples_a_round},
           {"idle_us", to_row(idle)},
@@ -222,8 +222,8 @@ Row measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsig
           {"bound_us", idle.microseconds().p50 + static_cast<double>(pieces_ahead) * background.piece_us()}};
 }
 
-std::vector<Row> measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
-  BackgroundLoad background{rig, lanes, {Direction::swap_out, Direction::swap_in}};
+std::vector<Row> measure_compute(TransferRig& rig, unsigned rounds) {
+  BackgroundLoad background{rig, {Direction::swap_out, Direction::swap_in}};
   std::vector<Row> rows;
   for (const ComputeKind kind : rig.compute().kinds()) rows.push_back(measure_steps(rig, kind, background, rounds));
   return rows;

@@ -183,8 +183,6 @@ std::string section(const CLI::App& command, const std::string& parent, std::str
 
 // ---- the commands
 
-using AboutPart = AboutArguments::Part;
-
 constexpr const char* version_examples = R"(
 Examples:
   terrace version
@@ -204,13 +202,20 @@ Examples:
   terrace completion bash > ~/.local/share/bash-completion/completions/terrace
       for all shells of this user, if bash-completion is installed)";
 
-CLI::App* add_part(CLI::App& app, AboutArguments& arguments, AboutPart part, const char* name, const char* what,
-                   const char* examples) {
+CLI::App* add_part(CLI::App& app, AboutArguments& arguments, void (*run)(CLI::App&, const AboutArguments&), const char* name,
+                   const char* what, const char* examples) {
   CLI::App* const command = app.add_subcommand(name, what);
-  command->callback([&arguments, part] { arguments.part = part; });
+  command->callback([&arguments, run] { arguments.run = run; });
   command->footer(examples);
   return command;
 }
+
+void print_version(CLI::App& /*app*/, const AboutArguments& arguments) {
+  if (arguments.json) print_json(build_facts());
+  else write_output(build_text());
+}
+void print_manual(CLI::App& app, const AboutArguments& /*arguments*/) { write_output(man_page(app)); }
+void print_completion(CLI::App& app, const AboutArguments& /*arguments*/) { write_output(bash_completion(app)); }
 
 }  // namespace
 
@@ -245,22 +250,12 @@ std::string man_page(const CLI::App& app) {
 
 void add_about_commands(CLI::App& app, AboutArguments& arguments) {
   CLI::App* const version =
-      add_part(app, arguments, AboutPart::version, "version", "Prints the version, and what is compiled in", version_examples);
+      add_part(app, arguments, print_version, "version", "Prints the version, and what is compiled in", version_examples);
   version->add_flag("--json", arguments.json, "One JSON object on standard output");
-  add_part(app, arguments, AboutPart::manual, "manual", "Prints the manual page, in the format of man", manual_examples);
-  CLI::App* const completion = add_part(app, arguments, AboutPart::completion, "completion",
+  add_part(app, arguments, print_manual, "manual", "Prints the manual page, in the format of man", manual_examples);
+  CLI::App* const completion = add_part(app, arguments, print_completion, "completion",
                                         "Prints a script that completes commands and options in a shell", completion_examples);
   add_value(*completion, "shell", arguments.shell, one_of(std::string_view{"bash"}), "NAME", "The shell: bash")->required();
-}
-
-void run_about(CLI::App& app, const AboutArguments& arguments) {
-  switch (*arguments.part) {
-    case AboutPart::version:
-      if (arguments.json) return print_json(build_facts());
-      return write_output(build_text());
-    case AboutPart::manual: return write_output(man_page(app));
-    case AboutPart::completion: return write_output(bash_completion(app));
-  }
 }
 
 }  // namespace terrace::tools

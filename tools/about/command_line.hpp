@@ -1,30 +1,23 @@
 #pragma once
 
+#include "tools/cli.hpp"
+
 #include <boost/json/fwd.hpp>
 
-#include <optional>
 #include <string>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 
 /// The command line of the commands that tell of the program itself.
 struct AboutArguments {
-  enum class Part : unsigned char { version, manual, completion };
-
-  std::optional<Part> part;  ///< none: another command was given
-  bool json = false;         ///< version
-  std::string shell;         ///< completion
+  /// Runs the command that was given. `app` is the parser of the whole command line.
+  void (*run)(CLI::App& app, const AboutArguments&) = nullptr;
+  bool json = false;  ///< version
+  std::string shell;  ///< completion
 };
 
 /// Adds `version`, `manual` and `completion`. `arguments` must outlive the parsing.
 void add_about_commands(CLI::App& app, AboutArguments& arguments);
-
-/// Runs the part that was given. `app` is the parser of the whole command line.
-void run_about(CLI::App& app, const AboutArguments& arguments);
 
 /// A script for bash that completes commands, options, values of options with a fixed list, and names of files and directories.
 /// All of them are those of `app`, the parser of the command line. The script needs bash 4 and no other package.

@@ -1,12 +1,9 @@
 #pragma once
 
 #include "terrace/config.hpp"
+#include "tools/cli.hpp"
 
 #include <filesystem>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

@@ -1,15 +1,11 @@
 #pragma once
 
 #include "terrace/config.hpp"
+#include "tools/cli.hpp"
 
 #include <filesystem>
-#include <string>
 #include <string_view>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

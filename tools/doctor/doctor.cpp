@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <iterator>
 #include <span>
 
@@ -218,8 +217,7 @@ ExitStatus run_doctor(const DoctorArguments& arguments) {
   describe_machine(arguments, arguments.config_file.empty() ? no_tiers() : options_of(config));
   flush_output();
   if (arguments.config_file.empty() || run_self_test(config)) return ExitStatus::done;
-  complain("terrace doctor", "a tier of the configuration does not work");
-  return ExitStatus::check_failed;
+  return complain("terrace doctor", "a tier of the configuration does not work", ExitStatus::check_failed);
 }
 
 }  // namespace terrace::tools

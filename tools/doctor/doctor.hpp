@@ -1,15 +1,12 @@
 #pragma once
 
+#include "tools/cli.hpp"
 #include "tools/exit_status.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
 #include <filesystem>
 #include <optional>
 #include <string>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

@@ -56,9 +56,8 @@ bool may_lock_all_memory(const fs::path& root) {
 
 /// Returns why the memory does not fit one of the limits, or nothing.
 std::optional<std::string> refusal(Bytes needed, const MemoryLimits& limits) {
-  const std::optional<MemoryRefusal> refused = preflight({.bytes = needed, .unit = MiB, .spare = MiB * 64}, limits);
-  if (!refused) return std::nullopt;
-  return "the configuration takes too much: " + refused->sentence;
+  const std::optional<std::string> why = preflight({.bytes = needed, .unit = MiB, .spare = MiB * 64}, limits);
+  return why ? std::optional{"the configuration takes too much: " + *why} : std::nullopt;
 }
 
 /// True if a device of the PCI bus is a GPU of NVIDIA.

@@ -4,12 +4,10 @@
 #include "tools/output.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/scratch_directory.hpp"
-#include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <numeric>
@@ -32,19 +30,14 @@ constexpr std::chrono::seconds time_for_the_disk{60};
 class StoresOfTest {
  public:
   explicit StoresOfTest(const ReplayOptions& options) : pools_{std::max<std::size_t>(1, options.pools.size())} {
-    const auto* const file = std::get_if<FileStorage>(&options.storage);
+    const auto* const file = std::get_if<FileStorage>(&options.system.storage);
     if (file == nullptr) return;
     for (const std::filesystem::path& directory : file->directories) {
       std::error_code ignored;
       directories_.emplace_back(directory, std::filesystem::exists(directory, ignored));
     }
   }
-  ~StoresOfTest() { remove(); }
-  StoresOfTest(const StoresOfTest&) = delete;
-  StoresOfTest& operator=(const StoresOfTest&) = delete;
-
- private:
-  void remove() const {
+  ~StoresOfTest() {
     std::error_code ignored;
     for (const auto& [directory, existed] : directories_) {
       for (std::size_t pool = 0; pool < pools_; ++pool) {
@@ -54,7 +47,10 @@ class StoresOfTest {
       if (!existed) std::filesystem::remove(directory, ignored);  // only if it is empty
     }
   }
+  StoresOfTest(const StoresOfTest&) = delete;
+  StoresOfTest& operator=(const StoresOfTest&) = delete;
 
+ private:
   std::size_t pools_;
   std::vector<std::pair<std::filesystem::path, bool>> directories_;
 };
@@ -81,8 +77,9 @@ void shrink_storage(ReplayOptions& options) {
         const std::uint64_t blocks = pool.device_blocks.value() + pool.host_blocks.value();
         return sum + pool.block_bytes * (storage_times * blocks);
       });
-  if (auto* const memory = std::get_if<MemoryStorage>(&options.storage)) memory->capacity = std::min(memory->capacity, wanted);
-  if (auto* const file = std::get_if<FileStorage>(&options.storage)) {
+  if (auto* const memory = std::get_if<MemoryStorage>(&options.system.storage))
+    memory->capacity = std::min(memory->capacity, wanted);
+  if (auto* const file = std::get_if<FileStorage>(&options.system.storage)) {
     file->capacity = std::min(file->capacity, wanted * file->directories.size());
     file->name = store_name;
   }
@@ -197,7 +194,7 @@ bool run_self_test(const Config& config) {
   std::ofstream{trace} << self_test_trace(options);
   const StoresOfTest stores{options};
   std::optional<ReplayResult> filling;
-  if (std::holds_alternative<FileStorage>(options.storage)) {
+  if (std::holds_alternative<FileStorage>(options.system.storage)) {
     ReplayOptions first = options;
     first.checkpoint = time_for_the_disk;
     filling = run_part(first);

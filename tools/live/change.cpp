@@ -64,26 +64,22 @@ Wanted read(const SetArguments& arguments) {
   return wanted;
 }
 
-std::uint64_t whole_number(const json::value& value, std::string_view name) {
-  return value.as_object().at(name).to_number<std::uint64_t>();
-}
-
 /// How far a resize has come; nothing: the size is reached. Throws std::runtime_error if it has stopped early.
 std::optional<ProgressState> look(const json::object& status, const json::object& resize) {
   const json::value& pool = status.at("pools").as_array().at(resize.at("pool").to_number<std::size_t>());
-  const std::string tier = resize.at("tier").as_string().c_str();
-  const std::uint64_t wanted = whole_number(resize, "blocks");
+  const std::string tier = text_in(resize, "tier");
+  const std::uint64_t wanted = whole_in(resize, "blocks");
   const json::value& it = pool.as_object().at(tier);
   // The device tier changes at once, except for slots in use, which retire.
-  const std::uint64_t now = tier == "device" ? wanted : whole_number(it, tier == "host" ? "usable" : "capacity_blocks");
-  const std::uint64_t retiring = tier == "storage" ? 0 : whole_number(it, "retiring");
+  const std::uint64_t now = tier == "device" ? wanted : whole_in(it, tier == "host" ? "usable" : "capacity_blocks");
+  const std::uint64_t retiring = tier == "storage" ? 0 : whole_in(it, "retiring");
   const std::uint64_t missing = (now > wanted ? now - wanted : wanted - now) + retiring;
   // A store whose growth has stopped wants no more than it has.
   if (tier != "device" && now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
     throw std::runtime_error{fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
                                          it.as_object().at("growth_error").as_string().c_str())};
   }
-  if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
+  if (tier != "device" && whole_in(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
     throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
   }
   if (missing == 0) return std::nullopt;
@@ -162,8 +158,8 @@ void run_set(const SetArguments& arguments) {
     json::object answer = client.post("/v1/resize", resize);
     if (!arguments.no_wait) waiting.show_until_done([&] { return look(client.get("/v1/status"), answer); });
     if (!arguments.json) {
-      const std::string tier = answer.at("tier").as_string().c_str();
-      print("{}: {} blocks ({}){}\n", tier, whole_number(answer, "blocks"), to_string(Bytes{whole_number(answer, "bytes")}),
+      const std::string tier = text_in(answer, "tier");
+      print("{}: {} blocks ({}){}\n", tier, whole_in(answer, "blocks"), to_string(Bytes{whole_in(answer, "bytes")}),
             arguments.no_wait ? ", under way" : "");
     }
     made.push_back(std::move(answer));

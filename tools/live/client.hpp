@@ -59,6 +59,16 @@ class AdminClient {
   std::string token_;
 };
 
+/// A member of an object in an answer: a whole number, or a text. They throw what Boost.JSON throws.
+template <class Object>
+[[nodiscard]] std::uint64_t whole_in(const Object& object, std::string_view name) {
+  return object.at(name).template to_number<std::uint64_t>();
+}
+template <class Object>
+[[nodiscard]] std::string text_in(const Object& object, std::string_view name) {
+  return std::string{object.at(name).as_string()};
+}
+
 /// Runs `work`, which reads answers of a process. Throws std::runtime_error with a sentence if they are not what they must be, as
 /// those of another version, or of a program that is no Terrace.
 template <class Work>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "tools/cli.hpp"
 #include "tools/exit_status.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/live/client.hpp"
@@ -17,10 +18,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 
@@ -151,7 +148,7 @@ class Waiting {
 
  private:
   EventFdWaker waker_;
-  Interrupt interrupt_{waker_};
+  Interrupt interrupt_{&waker_};
 };
 
 /// The room for a screen.

@@ -15,10 +15,7 @@ namespace json = boost::json;
 
 using JobPart = JobArguments::Part;
 
-std::uint64_t job_number(const json::object& object, std::string_view name) { return object.at(name).to_number<std::uint64_t>(); }
-std::string job_text(const json::object& object, std::string_view name) { return object.at(name).as_string().c_str(); }
-
-bool has_ended(const json::object& job) { return job_text(job, "state") != "running" && job_text(job, "state") != "paused"; }
+bool has_ended(const json::object& job) { return text_in(job, "state") != "running" && text_in(job, "state") != "paused"; }
 
 /// Blocks of the job that have their result, and those among them that are where the job writes to.
 struct Counts {
@@ -49,32 +46,32 @@ std::string outcomes(const json::object& job) {
 
 void show(const json::object& job, bool as_json) {
   if (as_json) return print_json(job);
-  const bool shared = job_text(job, "target") == "shared";
-  const std::string durable = fmt::format(", {} durable", to_string(Bytes{job_number(job, "durable_bytes")}));
-  print("job {} ({}{}) is {}: {}; {} written{}{}\n", job_number(job, "id"), job_text(job, "scope"), shared ? ", to shared" : "",
-        job_text(job, "state"), outcomes(job), to_string(Bytes{job_number(job, "written_bytes")}), shared ? "" : durable,
-        job_text(job, "flush_error").empty() ? "" : "; the flush failed: " + job_text(job, "flush_error"));
+  const bool shared = text_in(job, "target") == "shared";
+  const std::string durable = fmt::format(", {} durable", to_string(Bytes{whole_in(job, "durable_bytes")}));
+  print("job {} ({}{}) is {}: {}; {} written{}{}\n", whole_in(job, "id"), text_in(job, "scope"), shared ? ", to shared" : "",
+        text_in(job, "state"), outcomes(job), to_string(Bytes{whole_in(job, "written_bytes")}), shared ? "" : durable,
+        text_in(job, "flush_error").empty() ? "" : "; the flush failed: " + text_in(job, "flush_error"));
 }
 
 ExitStatus outcome_of(const json::object& job) {
-  const std::string state = job_text(job, "state");
-  if (state != "done") throw std::runtime_error{fmt::format("job {} is {}: {}", job_number(job, "id"), state, outcomes(job))};
+  const std::string state = text_in(job, "state");
+  if (state != "done") throw std::runtime_error{fmt::format("job {} is {}: {}", whole_in(job, "id"), state, outcomes(job))};
   const Counts all = counts(job);
-  if (all.stored == all.ended && job_text(job, "flush_error").empty()) return ExitStatus::done;
-  complain("terrace job", fmt::format("job {} has not stored all its blocks: {}", job_number(job, "id"), outcomes(job)));
-  return ExitStatus::check_failed;
+  if (all.stored == all.ended && text_in(job, "flush_error").empty()) return ExitStatus::done;
+  return complain("terrace job", fmt::format("job {} has not stored all its blocks: {}", whole_in(job, "id"), outcomes(job)),
+                  ExitStatus::check_failed);
 }
 
 /// The progress bar counts a share: a job over everything does not know how many blocks it will meet.
 ProgressState progress_of(const json::object& job) {
   constexpr std::uint64_t whole = 10'000;
   const Counts all = counts(job);
-  const std::uint64_t known = all.ended + job_number(job, "under_way");
+  const std::uint64_t known = all.ended + whole_in(job, "under_way");
   const double looked_at = job.at("looked_at").to_number<double>();
   const double ended = known == 0 ? looked_at : looked_at * static_cast<double>(all.ended) / static_cast<double>(known);
   return {static_cast<std::uint64_t>(std::lround(ended * whole)), whole,
-          fmt::format("job {}: {} blocks, {}{}", job_number(job, "id"), all.ended,
-                      to_string(Bytes{job_number(job, "written_bytes")}), job_text(job, "state") == "paused" ? ", paused" : "")};
+          fmt::format("job {}: {} blocks, {}{}", whole_in(job, "id"), all.ended, to_string(Bytes{whole_in(job, "written_bytes")}),
+                      text_in(job, "state") == "paused" ? ", paused" : "")};
 }
 
 ExitStatus watch(const AdminClient& client, std::uint64_t id, bool as_json) {
@@ -117,8 +114,8 @@ void results(const AdminClient& client, const std::string& path, bool as_json) {
   if (as_json) return write_output(json_text(answer.body) + "\n");
   for (const json::value& each : answer.body.as_array()) {
     const json::object& result = each.as_object();
-    const std::string error = job_text(result, "error");
-    print("{} {}{}\n", job_text(result, "key"), job_text(result, "outcome"), error.empty() ? "" : ": " + error);
+    const std::string error = text_in(result, "error");
+    print("{} {}{}\n", text_in(result, "key"), text_in(result, "outcome"), error.empty() ? "" : ": " + error);
   }
 }
 
@@ -130,9 +127,9 @@ ExitStatus run_job(const JobArguments& arguments) {
   switch (arguments.part) {
     case JobPart::start: {
       const json::object job = client.post("/v1/jobs", order_of(arguments));
-      if (arguments.watch) return watch(client, job_number(job, "id"), arguments.json);
+      if (arguments.watch) return watch(client, whole_in(job, "id"), arguments.json);
       if (arguments.json) print_json(job);
-      else print("{}\n", job_number(job, "id"));
+      else print("{}\n", whole_in(job, "id"));
       break;
     }
     case JobPart::list: list(client, arguments.json); break;

@@ -30,7 +30,6 @@ namespace json = boost::json;
 using namespace std::chrono_literals;
 
 double number(const json::value& of, std::string_view name) { return of.at(name).to_number<double>(); }
-std::string text(const json::value& of, std::string_view name) { return std::string{of.at(name).as_string()}; }
 
 std::tm local(std::time_t seconds) {
   std::tm time{};
@@ -73,8 +72,8 @@ std::string waits_of(const json::object& waits) {
   for (const auto& [what, value] : waits) {
     if (!value.is_object()) continue;
     const double seconds = number(value, "seconds");
-    kinds.emplace_back(seconds, fmt::format("{} for {} ({} in all)", value.at("requests").to_number<std::uint64_t>(),
-                                            std::string_view{what}, span(seconds)));
+    kinds.emplace_back(seconds,
+                       fmt::format("{} for {} ({} in all)", whole_in(value, "requests"), std::string_view{what}, span(seconds)));
   }
   std::ranges::sort(kinds, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string shown;
@@ -89,15 +88,14 @@ void show(std::string_view begin, const std::string& what) {
 void show_minute(const json::value& minute) {
   constexpr std::string_view indent = "     ";
   const json::object& waits = minute.at("waits").as_object();
-  const auto at_once = waits.at("at_once").to_number<std::uint64_t>();
+  const auto at_once = whole_in(waits, "at_once");
   const std::string waited = waits_of(waits);
   show(minute_of(number(minute, "begin")),
        fmt::format("{}; {} requests did not wait", waited.empty() ? "nothing waited" : "waited: " + waited, at_once));
   std::string slowest;
   for (const json::value& each : minute.at("slowest").as_array()) {
-    slowest += fmt::format("{} request {} {} for {}, until {}", slowest.empty() ? "slowest:" : ";",
-                           each.at("id").to_number<std::uint64_t>(), span(number(each, "seconds")), text(each, "for"),
-                           second_of(number(each, "ended")));
+    slowest += fmt::format("{} request {} {} for {}, until {}", slowest.empty() ? "slowest:" : ";", whole_in(each, "id"),
+                           span(number(each, "seconds")), text_in(each, "for"), second_of(number(each, "ended")));
   }
   if (!slowest.empty()) show(indent, slowest);
   std::string moved;
@@ -108,17 +106,16 @@ void show_minute(const json::value& minute) {
   }
   if (!moved.empty()) show(indent, moved);
   const json::value& queue = minute.at("queue");
-  if (const auto blocks = queue.at("blocks").to_number<std::uint64_t>(); blocks > 0) {
+  if (const auto blocks = whole_in(queue, "blocks"); blocks > 0) {
     const double oldest = number(queue, "oldest_seconds");
     show(indent, fmt::format("longest queue: {} blocks{}", blocks, oldest > 0 ? ", the oldest for " + span(oldest) : ""));
   }
   for (const json::value& event : minute.at("events").as_array()) {
-    const auto times = event.at("times").to_number<std::uint64_t>();
-    show(indent, fmt::format("{} {}{}", second_of(number(event, "at")), text(event, "text"),
+    const auto times = whole_in(event, "times");
+    show(indent, fmt::format("{} {}{}", second_of(number(event, "at")), text_in(event, "text"),
                              times == 1 ? "" : fmt::format(" ({} times)", times)));
   }
-  if (const auto more = minute.at("events_left_out").to_number<std::uint64_t>(); more > 0)
-    show(indent, fmt::format("and {} other events", more));
+  if (const auto more = whole_in(minute, "events_left_out"); more > 0) show(indent, fmt::format("and {} other events", more));
 }
 
 // ---- captures
@@ -131,10 +128,10 @@ json::object status_of(const AdminClient& client, const std::string& kind) {
 }
 
 ProgressState progress_of(const json::object& status, const char* entries) {
-  const double seconds = status.at("seconds").to_number<double>();
-  const double left = status.at("seconds_left").to_number<double>();
+  const double seconds = number(status, "seconds");
+  const double left = number(status, "seconds_left");
   return {static_cast<std::uint64_t>((seconds - left) * 10), static_cast<std::uint64_t>(seconds * 10),
-          fmt::format("{} {}", status.at("entries").to_number<std::uint64_t>(), entries)};
+          fmt::format("{} {}", whole_in(status, "entries"), entries)};
 }
 
 /// Waits until the capture has ended. Ctrl-C ends it now.
@@ -203,9 +200,8 @@ void run_live_plan(const Target& target, bool as_json) {
   for (const json::value& tier : reuse.at("tiers").as_array()) {
     const json::value& ratio = tier.at("lru_hit_ratio");
     const auto share = [&](const char* size) { return fmt::format("{:.1f} %", 100 * number(ratio, size)); };
-    print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", std::string{tier.at("tier").as_string()},
-          to_string(Bytes{tier.at("bytes").to_number<std::uint64_t>()}), tier.at("blocks").to_number<std::uint64_t>(),
-          share("half"), share("same"), share("double"), share("fourfold"));
+    print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", text_in(tier, "tier"), to_string(Bytes{whole_in(tier, "bytes")}),
+          whole_in(tier, "blocks"), share("half"), share("same"), share("double"), share("fourfold"));
   }
   print("\n{:>12} {:>9}   (different blocks in all tiers together)\n", "BLOCKS", "HIT RATE");
   // At least every second point, so that sizes are a factor of 2 apart, and few enough for a screen of 24 lines. The last is
@@ -227,8 +223,8 @@ void run_capture(const CaptureArguments& arguments) {
   const AdminClient client{arguments.target};
   const json::object running = status_of(client, kind);
   if (running.at("state") == "running") {
-    throw std::runtime_error{fmt::format("{}: another {} goes on for {:.0f} s: try again then", client.name(), kind,
-                                         running.at("seconds_left").to_number<double>())};
+    throw std::runtime_error{
+        fmt::format("{}: another {} goes on for {:.0f} s: try again then", client.name(), kind, number(running, "seconds_left"))};
   }
   const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(arguments.time);
   (void)client.post("/v1/" + kind, {{"time", fmt::format("{}ms", time.count())}});
@@ -237,7 +233,7 @@ void run_capture(const CaptureArguments& arguments) {
   if (answer.status != 200) (void)client.checked(answer);  // says why
   if (arguments.out.empty()) return write_output(safe_json(answer.text));
   write_report(arguments.out, answer.text.substr(0, answer.text.find_last_not_of('\n') + 1));
-  print("{}: {} {}{}\n", printable(arguments.out.string()), status.at("entries").to_number<std::uint64_t>(), entries,
+  print("{}: {} {}{}\n", printable(arguments.out.string()), whole_in(status, "entries"), entries,
         status.at("truncated").as_bool() ? ", the first of them: there were more than fit into memory" : "");
 }
 

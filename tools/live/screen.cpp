@@ -40,6 +40,8 @@ std::string shortly(double value) {
   return fmt::format("{:.0f}", value);
 }
 
+std::string shortly(const json::object& of, std::string_view name) { return shortly(number(of, name)); }
+
 std::string size(double bytes) { return to_string(Bytes{static_cast<std::uint64_t>(std::clamp(bytes, 0.0, 1e19))}); }
 
 std::string share_of(double part, double whole) { return whole <= 0 ? "-" : fmt::format("{:.1f} %", 100 * part / whole); }
@@ -149,7 +151,7 @@ class Screen {
       const double requests = known ? number(part(now_, "blocks"), name) : 0;
       if (requests > 0) refused += fmt::format("{}{} {}", refused.empty() ? "" : ", ", shortly(requests), shown);
     }
-    line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {}", shortly(number(part(now_, "requests"), "requests")), speed,
+    line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {}", shortly(part(now_, "requests"), "requests"), speed,
                      number(part(now_, "work"), "leases"), refused.empty() ? "0 refused" : "refused: " + refused));
     line(fmt::format("  {:12} {:>8} {:>8} {:>8}{} {:>8} {:>8} of {}", "", "device", "host", "storage",
                      shares() ? fmt::format(" {:>8}", "shared") : "", "external", "computed",
@@ -210,16 +212,14 @@ class Screen {
   void offload() {
     const json::object& jobs = part(now_, "offload");
     line("");
-    line(fmt::format("JOBS     {} accepted, {} refused", shortly(number(jobs, "jobs")), shortly(number(jobs, "refused"))));
+    line(fmt::format("JOBS     {} accepted, {} refused", shortly(jobs, "jobs"), shortly(jobs, "refused")));
     questions("offload");
     const double loaded = number(jobs, "loaded_host") + number(jobs, "loaded_storage") + number(jobs, "loaded_shared");
     line(fmt::format("  loaded {:>6} blocks: {} host, {} storage, {} shared; {} missing, {} failed", shortly(loaded),
-                     shortly(number(jobs, "loaded_host")), shortly(number(jobs, "loaded_storage")),
-                     shortly(number(jobs, "loaded_shared")), shortly(number(jobs, "load_misses")),
-                     shortly(number(jobs, "load_failures"))));
-    line(fmt::format("  stored {:>6} blocks, {} were there; {} found no room, {} failed", shortly(number(jobs, "stored")),
-                     shortly(number(jobs, "already_there")), shortly(number(jobs, "store_full")),
-                     shortly(number(jobs, "store_failures"))));
+                     shortly(jobs, "loaded_host"), shortly(jobs, "loaded_storage"), shortly(jobs, "loaded_shared"),
+                     shortly(jobs, "load_misses"), shortly(jobs, "load_failures")));
+    line(fmt::format("  stored {:>6} blocks, {} were there; {} found no room, {} failed", shortly(jobs, "stored"),
+                     shortly(jobs, "already_there"), shortly(jobs, "store_full"), shortly(jobs, "store_failures")));
   }
 
   /// The share of the keys that the engine asked about which were there. (It orders only what it has found.)
@@ -236,8 +236,8 @@ class Screen {
   void batches() {
     const json::object& store = part(now_, "store");
     line("");
-    line(fmt::format("STORE    {} batches: {} blocks wait, {} under way; {} refused", shortly(number(store, "batches")),
-                     shortly(number(store, "waiting")), shortly(number(store, "under_way")), shortly(number(store, "refused"))));
+    line(fmt::format("STORE    {} batches: {} blocks wait, {} under way; {} refused", shortly(store, "batches"),
+                     shortly(store, "waiting"), shortly(store, "under_way"), shortly(store, "refused")));
     questions("store");
     blocks("gets", "hits", "read_bytes", {"corrupt", "get_failures", "gets_late"});
     blocks("puts", "stored", "written_bytes", {"put_failures", "puts_late"});
@@ -251,7 +251,7 @@ class Screen {
     double failed = 0;
     for (const std::string_view failure : failures) failed += number(store, failure);
     const std::string now = before_ == nullptr ? "" : fmt::format(", {}/s now", size(rate(grown("store", bytes))));
-    line(fmt::format("  {} {:>6} blocks, {:>7} {}, {} failed, {}{}", asked, shortly(number(store, asked)),
+    line(fmt::format("  {} {:>6} blocks, {:>7} {}, {} failed, {}{}", asked, shortly(store, asked),
                      share_of(number(store, succeeded), number(store, asked)), succeeded, shortly(failed),
                      size(number(store, bytes)), now));
   }
@@ -312,8 +312,8 @@ class Screen {
       if (!any) line("");
       const json::object& store = part(pool, "storage");
       const std::string state = store.contains("state") ? text(store, "state") : "not watched";
-      line(fmt::format("{:8} {}: {} errors, {} corrupt, {} evicted{}", any ? "" : "STORAGE", state,
-                       shortly(number(store, "io_errors")), shortly(number(store, "corrupt")), shortly(number(store, "evicted")),
+      line(fmt::format("{:8} {}: {} errors, {} corrupt, {} evicted{}", any ? "" : "STORAGE", state, shortly(store, "io_errors"),
+                       shortly(store, "corrupt"), shortly(store, "evicted"),
                        pools.size() == 1 ? "" : fmt::format(" (pool {})", n)));
       any = true;
     }
@@ -367,7 +367,7 @@ class Screen {
     const bool off = all.contains("off") && all.at("off").as_bool();  // an earlier version does not say so
     line(fmt::format("SHARED   {}{}{}", off ? "OFF since a clear, " : "", text(all, "state"), nodes.empty() ? "" : servers));
     if (all.contains("cache")) asked_there(part(all, "cache"), number(all, "round_trip_seconds"));
-    moved_there("read ", store, "reads", "read_bytes", fmt::format("{} missing", shortly(number(store, "reads_missing"))));
+    moved_there("read ", store, "reads", "read_bytes", fmt::format("{} missing", shortly(store, "reads_missing")));
     moved_there("wrote", store, "writes", "written_bytes", not_written(all));
     double corrupt = 0;
     for (const auto& [reason, blocks] : part(store, "corrupt")) corrupt += blocks.to_number<double>();
@@ -380,8 +380,8 @@ class Screen {
   }
 
   void asked_there(const json::object& cache, double round_trip) {
-    line(fmt::format("  asked {:>6} blocks, {:>7} found, {} answers late{}", shortly(number(cache, "asked")),
-                     share_of(number(cache, "there"), number(cache, "asked")), shortly(number(cache, "look_ups_late")),
+    line(fmt::format("  asked {:>6} blocks, {:>7} found, {} answers late{}", shortly(cache, "asked"),
+                     share_of(number(cache, "there"), number(cache, "asked")), shortly(cache, "look_ups_late"),
                      round_trip > 0 ? fmt::format(", round trip {:.1f} ms", round_trip * 1e3) : ""));
   }
 
@@ -390,12 +390,12 @@ class Screen {
     const bool was = before_ != nullptr && before_->contains("shared");
     const double then = was ? number(part(part(*before_, "shared"), "store"), bytes) : 0;
     const double grown = std::max(0.0, number(store, bytes) - then);
-    line(fmt::format("  {} {:>6} blocks, {:>7}, {}{}", shown, shortly(number(store, blocks)), size(number(store, bytes)),
-                     not_moved, was ? fmt::format(", {}/s now", size(rate(grown))) : ""));
+    line(fmt::format("  {} {:>6} blocks, {:>7}, {}{}", shown, shortly(store, blocks), size(number(store, bytes)), not_moved,
+                     was ? fmt::format(", {}/s now", size(rate(grown))) : ""));
   }
 
   [[nodiscard]] static std::string not_written(const json::object& shared) {
-    if (!shared.contains("cache")) return fmt::format("{} full", shortly(number(part(shared, "store"), "full")));
+    if (!shared.contains("cache")) return fmt::format("{} full", shortly(part(shared, "store"), "full"));
     double dropped = 0;
     for (const auto& [name, value] : part(shared, "cache")) {
       if (name.starts_with("drop_")) dropped += value.to_number<double>();
@@ -412,9 +412,8 @@ class Screen {
       if (!any) line("");
       any = true;
       const double looked_at = number(job, "looked_at");
-      line(fmt::format("JOB {:<4} {} {}: {} {:.0f} %, {} written, {:.0f} under way", job.at("id").to_number<std::uint64_t>(),
-                       text(job, "scope"), state, bar(looked_at, 20), 100 * looked_at, size(number(job, "written_bytes")),
-                       number(job, "under_way")));
+      line(fmt::format("JOB {:<4} {} {}: {} {:.0f} %, {} written, {:.0f} under way", whole_in(job, "id"), text(job, "scope"),
+                       state, bar(looked_at, 20), 100 * looked_at, size(number(job, "written_bytes")), number(job, "under_way")));
     }
   }
 
@@ -424,9 +423,8 @@ class Screen {
     std::string shown;
     for (const json::value& each : all) {
       const json::object& request = each.as_object();
-      const std::string one =
-          fmt::format("{} {}: {:.1f} ms ({})", shown.empty() ? "SLOWEST " : ",", request.at("id").to_number<std::uint64_t>(),
-                      number(request, "seconds") * 1e3, text(request, "for"));
+      const std::string one = fmt::format("{} {}: {:.1f} ms ({})", shown.empty() ? "SLOWEST " : ",", whole_in(request, "id"),
+                                          number(request, "seconds") * 1e3, text(request, "for"));
       if (!shown.empty() && shown.size() + one.size() > room_.columns) break;
       shown += one;
     }

@@ -208,14 +208,6 @@ std::uint64_t HitCounts::hits(PlanPolicy policy, std::uint64_t capacity) {
   return hits;
 }
 
-std::uint64_t HitCounts::insertions(PlanPolicy policy, std::uint64_t capacity) {
-  return log_.blocks_within(capacity) - hits(policy, capacity);
-}
-
-std::uint64_t HitCounts::evictions(PlanPolicy policy, std::uint64_t capacity) {
-  return insertions(policy, capacity) - std::min<std::uint64_t>(capacity, log_.different_blocks());
-}
-
 std::uint64_t HitCounts::compute(PlanPolicy policy, std::uint64_t capacity) {
   switch (policy) {
     case PlanPolicy::lru:

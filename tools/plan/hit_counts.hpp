@@ -2,6 +2,7 @@
 
 #include "tools/plan/request_log.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -22,12 +23,8 @@ enum class PlanPolicy : unsigned char {
 inline constexpr std::array all_plan_policies{PlanPolicy::lru, PlanPolicy::default_policy, PlanPolicy::opt};
 
 [[nodiscard]] constexpr std::string_view to_string(PlanPolicy policy) {
-  switch (policy) {
-    case PlanPolicy::lru: return "lru";
-    case PlanPolicy::default_policy: return "default";
-    case PlanPolicy::opt: return "opt";
-  }
-  return "?";
+  constexpr std::array names{"lru", "default", "opt"};
+  return names.at(static_cast<std::size_t>(policy));
 }
 
 /// When the blocks of each request are used next.
@@ -45,10 +42,14 @@ class HitCounts {
 
   [[nodiscard]] std::uint64_t hits(PlanPolicy policy, std::uint64_t capacity);
   /// How many copies a tier of this size gets: one for each block of a prompt that it does not hit.
-  [[nodiscard]] std::uint64_t insertions(PlanPolicy policy, std::uint64_t capacity);
+  [[nodiscard]] std::uint64_t insertions(PlanPolicy policy, std::uint64_t capacity) {
+    return log_.blocks_within(capacity) - hits(policy, capacity);
+  }
   /// How many of these leave it because others need their slots. The tier is full from its first eviction on, so the number
   /// follows from the insertions, whatever the policy.
-  [[nodiscard]] std::uint64_t evictions(PlanPolicy policy, std::uint64_t capacity);
+  [[nodiscard]] std::uint64_t evictions(PlanPolicy policy, std::uint64_t capacity) {
+    return insertions(policy, capacity) - std::min<std::uint64_t>(capacity, log_.different_blocks());
+  }
 
  private:
   [[nodiscard]] std::uint64_t compute(PlanPolicy policy, std::uint64_t capacity);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -107,12 +108,8 @@ void choose_tiers(PlanOptions& options, const PlanArguments& arguments) {
 }  // namespace
 
 std::string_view to_string(PlannedTier tier) {
-  switch (tier) {
-    case PlannedTier::device: return "device";
-    case PlannedTier::host: return "host";
-    case PlannedTier::storage: return "storage";
-  }
-  return "?";
+  constexpr std::array names{"device", "host", "storage"};
+  return names.at(static_cast<std::size_t>(tier));
 }
 
 std::string PlanOptions::source() const {
@@ -140,11 +137,7 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
   command
       .add_option("trace", into.options.trace, "Trace in Mooncake's format, text or gzip; - is standard input; none: --workload")
       ->type_name("FILE");
-  const auto name_of_workload = [](const std::string& name, const std::string& word) {
-    return std::string{OneOf{workload_names}(name, word)};
-  };
-  with_choices(option("--workload", into.workload, name_of_workload, "NAME", "Built-in workload: chat (default), agent, rag"),
-               OneOf{workload_names});
+  option("--workload", into.workload, OneOf{workload_names}, "NAME", "Built-in workload: chat (default), agent, rag");
   option("--seed", into.options.seed, WholeNumber<std::uint64_t>{}, "NUMBER", "Seed of the built-in workload")->default_str("1");
   option("--requests", into.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
          "Only the first requests (default: the whole trace; a workload: 2000)");
@@ -178,9 +171,8 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
       ->default_str(fmt::format("{}", machine.drive_writes_per_day));
   command.add_flag("--json", into.options.json, "One JSON object on standard output, with all figures of all policies");
   option("--plot", into.options.plot, to_directory, "DIR", "Write hit-rate.svg and first-token.svg to this directory");
-  option(
-      "--socket", into.live.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
-      "A process that serves, in place of a workload: what other sizes would have brought it");
+  option("--socket", into.live.socket, to_word, "ADDRESS",
+         "A process that serves, in place of a workload: what other sizes would have brought it");
   option("--token-file", into.live.token_file, to_file, "FILE", "File with the token, for a socket over TCP");
   command.footer(explanation);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tools/cli.hpp"
 #include "tools/live/client.hpp"
 #include "tools/plan/request_log.hpp"
 #include "tools/plan/tier_costs.hpp"
@@ -10,10 +11,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

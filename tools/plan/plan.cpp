@@ -1,6 +1,5 @@
 #include "tools/plan/plan.hpp"
 
-#include "base/waker.hpp"
 #include "terrace/keys.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
@@ -105,8 +104,7 @@ PlanResult make_plan(const PlanOptions& options, const RequestLog& log, const st
 
 void run_plan(const PlanOptions& options) {
   if (!options.plot.empty()) check_plots(options.plot);
-  EventFdWaker waker;
-  const Interrupt interrupt{waker};
+  const Interrupt interrupt;
   const std::function<bool()> go_on = [&] { return !interrupt.requested(); };
   const RequestLog log = read_workload(options, go_on);
   PlanProgress progress;

@@ -1,5 +1,6 @@
 #include "tools/plan/plots.hpp"
 
+#include "tools/report_file.hpp"
 #include "tools/table.hpp"
 #include "tools/text.hpp"
 #include "tools/usage_error.hpp"
@@ -147,16 +148,6 @@ LineChart chart_of(const PlanOptions& options, const PlanResult& result, const s
   return chart;
 }
 
-void write(const fs::path& file, const std::string& text) {
-  errno = 0;
-  std::ofstream out{file, std::ios::binary};
-  out << text;
-  out.close();
-  if (!out) {
-    throw std::runtime_error{fmt::format("cannot write the plot {}: {}", file.string(), std::generic_category().message(errno))};
-  }
-}
-
 }  // namespace
 
 std::vector<double> linear_marks(double highest) {
@@ -247,8 +238,8 @@ void write_plots(const fs::path& directory, const PlanOptions& options, const Pl
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw std::runtime_error{fmt::format("cannot make the directory {}: {}", directory.string(), error.message())};
-  write(directory / plot_names[0], to_svg(hit_rate_chart(options, result)));
-  write(directory / plot_names[1], to_svg(first_token_chart(options, result)));
+  write_file(directory / plot_names[0], "plot", to_svg(hit_rate_chart(options, result)));
+  write_file(directory / plot_names[1], "plot", to_svg(first_token_chart(options, result)));
 }
 
 }  // namespace terrace::tools

@@ -7,7 +7,6 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace terrace::tools {

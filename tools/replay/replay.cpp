@@ -20,7 +20,6 @@
 #include <exception>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace terrace::tools {
@@ -51,22 +50,20 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   return {std::make_unique<TraceReader>(file, options.block_tokens), summary.requests - options.skip, summary.full_blocks_max};
 }
 
-DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
-  const std::vector<RankOptions>& ranks = options.system.ranks;
-  if (const std::optional<int> cuda = options.devices.at(rank)) {
-    const auto* const gpu = rank < ranks.size() ? std::get_if<CudaGpu>(&ranks[rank].device) : nullptr;
-    const bool is_named = gpu != nullptr && !gpu->calibration.empty();
-    return CudaGpu{.ordinal = *cuda, .calibration = is_named ? gpu->calibration : calibration_file()};
+DeviceOptions device_of(const ReplayOptions& options, const DeviceOptions& configured) {
+  if (const auto* const gpu = std::get_if<CudaGpu>(&configured)) {
+    return CudaGpu{.ordinal = gpu->ordinal, .calibration = gpu->calibration.empty() ? calibration_file() : gpu->calibration};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
-  const auto* const configured = std::get_if<EmulatedGpu>(&ranks[rank < ranks.size() ? rank : 0].device);
-  return EmulatedGpu{.link = configured == nullptr ? LinkModel{} : configured->link, .faults = emulated(options.inject)};
+  const auto* const gpu = std::get_if<EmulatedGpu>(&configured);
+  return EmulatedGpu{.link = gpu == nullptr ? LinkModel{} : gpu->link, .faults = emulated(options.inject)};
 }
 
 /// The number of device slots for a SlotReserve: as many as one request can take. 0 if no reserve is needed.
 std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_blocks_max) {
+  const InclusionPolicy inclusion = options.system.inclusion;
   const bool needed = options.reference &&
-                      (options.inclusion == InclusionPolicy::exclusive || options.inclusion == InclusionPolicy::lazy_exclusive) &&
+                      (inclusion == InclusionPolicy::exclusive || inclusion == InclusionPolicy::lazy_exclusive) &&
                       options.host_blocks > 0;
   return needed ? std::max(1U, std::min(full_blocks_max, options.device_blocks)) : 0;
 }
@@ -78,9 +75,6 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   PoolOptions& pool = system.pools.front();
   pool.device_blocks_max =
       std::max(pool.device_blocks_max, pool.device_blocks + Blocks{reserved_slots(options, full_blocks_max)});
-  system.storage = options.storage;
-  if (system.storage_guard) system.storage_guard = options.storage_guard;
-  system.inclusion = options.inclusion;
   system.policy = options.policy.make;
   system.write_policy = options.write_policy;
   system.loads = options.loads == Loads::measured ? LoadPolicy::measured : LoadPolicy::always;
@@ -99,9 +93,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;
   if (system.admin.block_tokens == 0) system.admin.block_tokens = options.block_tokens;
-  system.rank_payload = options.rank_payload;
-  system.ranks.clear();
-  for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) system.ranks.push_back({.device = device_of(options, rank)});
+  for (RankOptions& rank : system.ranks) rank.device = device_of(options, rank.device);
   return system;
 }
 
@@ -188,7 +180,7 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
 ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
-  const Interrupt interrupt{waker, std::chrono::ceil<std::chrono::seconds>(options.checkpoint.value_or(0s))};
+  const Interrupt interrupt{&waker, std::chrono::ceil<std::chrono::seconds>(options.checkpoint.value_or(0s))};
   const Input input = open_input(options, interrupt);
   std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
   if (const std::string address = system->admin_address(); !address.empty()) {

@@ -32,25 +32,18 @@ struct FinalChecks {
   [[nodiscard]] std::optional<std::string> broken() const;
 };
 
-/// The results of a replay, which may have ended early.
-struct ReplayResult {
+/// The results of a replay, which may have ended early, and the totals of the verifiers of all ranks.
+struct ReplayResult : VerifierTotals {
   Counts counts;
   Calls<Percentiles> latency_us;
   Percentiles first_token_us;  ///< from a request's arrival until its prompt was computed
   EngineCounts engine;
   MovedTotals moved;
-  std::uint64_t checked = 0;         ///< how many of the hits in `counts` were compared
-  std::uint64_t compared = 0;        ///< `checked`, plus hits of requests that were aborted or came back after a preemption
-  std::uint64_t group_blocks = 0;    ///< hit blocks of groups other than the first that were compared
-  std::uint64_t layered_blocks = 0;  ///< hit blocks of which single layers were compared as they arrived, once for each time
-  std::uint64_t mismatches = 0;
-  std::optional<Mismatch> first_mismatch;
+  std::uint64_t checked = 0;  ///< how many of the hits in `counts` were compared
   std::uint64_t faults_planted = 0;
-  double seconds = 0;          ///< from the start of the first request to the end of the last one
-  double drain_seconds = 0;    ///< until nothing was under way any more
-  double key_seconds = 0;      ///< part of `seconds`: making keys
-  double content_seconds = 0;  ///< writing content, on the device's thread (not part of `seconds`)
-  double verify_seconds = 0;   ///< comparing content, on the device's thread (not part of `seconds`)
+  double seconds = 0;        ///< from the start of the first request to the end of the last one
+  double drain_seconds = 0;  ///< until nothing was under way any more
+  double key_seconds = 0;    ///< part of `seconds`: making keys
   std::optional<CheckpointReport> checkpoint;
   double checkpoint_seconds = 0;
   /// True if storage was still busy when the time for the checkpoint was over. Then the replay did not wait for it.

@@ -1,6 +1,5 @@
 #include "tools/shared/check.hpp"
 
-#include "base/waker.hpp"
 #include "runtime/shared/open_shared_store.hpp"
 #include "storage/redis/slot_map.hpp"
 #include "storage/redis/tls_stream.hpp"
@@ -139,10 +138,6 @@ void ask_cluster(RedisSession& seed, const RedisOptions& options, const TlsConte
   }
 }
 
-SharedSpeed speed_of(const SharedWork& work, const SharedCost& cost) {
-  return {.blocks = work.blocks, .failed = cost.failed, .seconds = cost.seconds};
-}
-
 json::object to_json(const RedisOptions& redis, const SharedCheckOptions& options, const SharedFacts& facts,
                      const std::vector<Finding>& findings) {
   json::array all;
@@ -151,7 +146,7 @@ json::object to_json(const RedisOptions& redis, const SharedCheckOptions& option
         {{"fact", finding.label}, {"verdict", to_string(finding.verdict)}, {"text", finding.text}, {"advice", finding.advice}});
   }
   const double block = static_cast<double>(count(options.needs.block_bytes));
-  const auto rate = [&](const std::optional<SharedSpeed>& speed) {
+  const auto rate = [&](const std::optional<SharedCost>& speed) {
     return !speed || speed->failed > 0 || speed->seconds <= 0 ? 0 : block * static_cast<double>(speed->blocks) / speed->seconds;
   };
   return {{"url", shown(redis)},
@@ -196,8 +191,8 @@ void measure(const SharedCheckOptions& options, SharedFacts& facts, const std::f
     std::vector<std::byte> memory(std::size_t{work.blocks} * work.block_bytes);
     fill_to_measure(memory);
     SharedRates rates{*store, work};
-    facts.writes = speed_of(work, rates.write(memory, go_on));
-    facts.reads = speed_of(work, rates.read(memory, go_on));
+    facts.writes = rates.write(memory, go_on);
+    facts.reads = rates.read(memory, go_on);
     for (unsigned n = 0; n < probes && go_on(); ++n) {
       const double seconds = rates.probe();
       if (seconds >= 0) facts.round_trips.push_back(seconds);
@@ -217,14 +212,12 @@ ExitStatus check_shared(const SharedCheckOptions& options) {
   try {
     redis = redis_options(options.shared);
     facts = ask_servers(redis);
-    EventFdWaker waker;
-    const Interrupt interrupt{waker};
+    const Interrupt interrupt;
     measure(options, facts, [&] { return !interrupt.requested(); });
   } catch (const std::invalid_argument& error) {
     throw UsageError{error.what()};
   } catch (const ServerUnreachable& error) {
-    complain(who, error.what());
-    return ExitStatus::check_failed;
+    return complain(who, error.what(), ExitStatus::check_failed);
   }
   const std::vector<Finding> findings = judge(facts, options.needs);
   if (options.json) {
@@ -236,11 +229,10 @@ ExitStatus check_shared(const SharedCheckOptions& options) {
                                 .advice = printable(finding.advice)}));
     }
   }
-  const auto failed = std::ranges::count(findings, FactVerdict::failed, &Finding::verdict);
-  if (failed == 0) return ExitStatus::done;
   const auto first = std::ranges::find(findings, FactVerdict::failed, &Finding::verdict);
-  complain(who, fmt::format("the shared store cannot be used like this: {}: {}", first->label, first->text));
-  return ExitStatus::check_failed;
+  if (first == findings.end()) return ExitStatus::done;
+  return complain(who, fmt::format("the shared store cannot be used like this: {}: {}", first->label, first->text),
+                  ExitStatus::check_failed);
 }
 
 }  // namespace terrace::tools

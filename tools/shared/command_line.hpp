@@ -2,15 +2,12 @@
 
 #include "terrace/config.hpp"
 #include "terrace/types.hpp"
+#include "tools/cli.hpp"
 #include "tools/exit_status.hpp"
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -293,7 +294,7 @@ class Judge {
     }
   }
 
-  void speed(const char* label, const std::optional<SharedSpeed>& speed) {
+  void speed(const char* label, const std::optional<SharedCost>& speed) {
     if (!speed) return;
     if (speed->failed > 0) {
       add(FactVerdict::failed, label,
@@ -344,13 +345,8 @@ class Judge {
 }  // namespace
 
 const char* to_string(FactVerdict verdict) {
-  switch (verdict) {
-    case FactVerdict::ok: return "ok";
-    case FactVerdict::warning: return "warning";
-    case FactVerdict::unknown: return "cannot tell";
-    case FactVerdict::failed: return "failed";
-  }
-  return "unknown";
+  constexpr std::array names{"ok", "warning", "cannot tell", "failed"};
+  return names.at(static_cast<std::size_t>(verdict));
 }
 
 std::vector<Finding> judge(const SharedFacts& facts, const SharedNeeds& needs) { return Judge{facts, needs}.all(); }

@@ -2,6 +2,7 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/types.hpp"
+#include "tools/shared/shared_rates.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -30,13 +31,6 @@ struct ServerFacts {
   std::string unreachable{};  ///< nothing is known
 };
 
-/// A measurement of blocks that were moved by Terrace's own client.
-struct SharedSpeed {
-  std::uint64_t blocks = 0;
-  std::uint64_t failed = 0;
-  double seconds = 0;
-};
-
 /// Everything that is known about a shared store.
 struct SharedFacts {
   bool cluster = false;
@@ -44,8 +38,9 @@ struct SharedFacts {
   std::vector<ServerFacts> servers{};
   std::vector<double> round_trips{};  ///< seconds of each probe; those without an answer are not in it
   unsigned probes_failed = 0;
-  std::optional<SharedSpeed> writes{};  ///< none: they were not tried, because the store cannot be used
-  std::optional<SharedSpeed> reads{};
+  // By Terrace's own client. None: they were not tried, because the store cannot be used.
+  std::optional<SharedCost> writes{};
+  std::optional<SharedCost> reads{};
   unsigned not_removed = 0;  ///< values of the check that are still there
   std::string trouble{};     ///< the sentence of SharedStore::health(); empty: all is well
 };

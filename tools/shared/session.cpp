@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <span>
@@ -41,8 +40,6 @@ RedisSession::RedisSession(RedisAddress to, const RedisOptions& options, const T
   shake_hands();
   greet();
 }
-
-RedisSession::~RedisSession() { channel_.end(); }
 
 void RedisSession::fail(std::string_view what) const {
   throw ServerUnreachable{fmt::format("{}: {}", to_string(address_), what)};

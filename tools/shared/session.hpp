@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <initializer_list>
-#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -32,7 +31,7 @@ class RedisSession {
   /// Connects, agrees on a cipher if there is a context, and says which user it is for. Throws ServerUnreachable, and
   /// std::invalid_argument if the file of the password cannot be read.
   RedisSession(RedisAddress to, const RedisOptions& options, const TlsContext* context);
-  ~RedisSession();
+  ~RedisSession() { channel_.end(); }
   RedisSession(const RedisSession&) = delete;
   RedisSession& operator=(const RedisSession&) = delete;
 

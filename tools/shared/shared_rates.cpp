@@ -61,8 +61,6 @@ SharedRates::SharedRates(SharedStore& store, const SharedWork& work) : store_{st
   store_.set_waker(&waker_);
 }
 
-SharedRates::~SharedRates() { store_.set_waker(nullptr); }
-
 TimePoint SharedRates::deadline() const {
   return work_.patience == Duration{} ? never : std::chrono::steady_clock::now() + work_.patience;
 }
@@ -75,7 +73,7 @@ void SharedRates::wait() {
 
 template <class Submit>
 SharedCost SharedRates::run(const GoOn& go_on, Submit submit) {
-  SharedCost cost;
+  SharedCost cost{.blocks = work_.blocks};
   const double cpu = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
   std::uint32_t blocks = work_.blocks;

@@ -25,9 +25,10 @@ struct SharedWork {
 
 /// The time that one measurement took.
 struct SharedCost {
+  std::uint64_t blocks = 0;  ///< as in the work
+  std::uint64_t failed = 0;  ///< operations that ended with an error
   double seconds = 0;
   double client_cpu_seconds = 0;  ///< of all threads of this process
-  std::uint64_t failed = 0;       ///< operations that ended with an error
   std::uint32_t found = 0;        ///< blocks that probes have found
 };
 
@@ -36,7 +37,7 @@ class SharedRates {
  public:
   /// The store outlives this object, which sets its waker.
   SharedRates(SharedStore& store, const SharedWork& work);
-  ~SharedRates();
+  ~SharedRates() { store_.set_waker(nullptr); }
   SharedRates(const SharedRates&) = delete;
   SharedRates& operator=(const SharedRates&) = delete;
 

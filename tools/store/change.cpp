@@ -7,8 +7,6 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <optional>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -52,7 +50,7 @@ void check(const StoreArguments& arguments) {
 
 }  // namespace
 
-void remove_blocks(const StoreArguments& arguments) {
+ExitStatus remove_blocks(const StoreArguments& arguments) {
   check(arguments);
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::vector<BlockKey> keys;
@@ -74,12 +72,13 @@ void remove_blocks(const StoreArguments& arguments) {
   if (!closed)
     throw std::runtime_error{fmt::format("cannot write {}: {}", arguments.directory.string(), closed.error().message())};
 
-  if (!arguments.json) return print("{} blocks removed, {} left\n", before - left, left);
   json::array removed;
   for (const StoreEvent& event : events) {
     if (event.kind == StoreEvent::Kind::removed) removed.push_back(json::string{to_hex(event.key)});
   }
-  print_json({{"removed", std::move(removed)}, {"blocks", left}});
+  if (arguments.json) print_json({{"removed", std::move(removed)}, {"blocks", left}});
+  else print("{} blocks removed, {} left\n", before - left, left);
+  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

@@ -10,8 +10,6 @@
 namespace terrace::tools {
 namespace {
 
-using StorePart = StoreArguments::Part;
-
 constexpr const char* exit_statuses = R"(
 Exit status: 0 done; 1 a check failed; 2 bad arguments, no store there, or one
 that is in use; 3 failed while running; 130 interrupted. Each status but 0
@@ -72,13 +70,13 @@ Examples:
   terrace store remove /var/cache/terrace 09fd2c 8812aa
   terrace store remove /var/cache/terrace --all --yes)";
 
-CLI::App* add_part(CLI::App& store, StoreArguments& arguments, StorePart part, const char* name, const char* what,
-                   std::string footer) {
+CLI::App* add_part(CLI::App& store, StoreArguments& arguments, ExitStatus (*run)(const StoreArguments&), const char* name,
+                   const char* what, std::string footer) {
   CLI::App* const command = store.add_subcommand(name, what);
   command->add_option("directory", arguments.directory, "The store's directory")->type_name("DIR")->required();
   command->add_flag("--json", arguments.json, "One JSON object on standard output");
   command->footer(std::move(footer));
-  command->callback([&arguments, part] { arguments.part = part; });
+  command->callback([&arguments, run] { arguments.run = run; });
   return command;
 }
 
@@ -87,43 +85,31 @@ CLI::App* add_part(CLI::App& store, StoreArguments& arguments, StorePart part, c
 void add_store_options(CLI::App& store, StoreArguments& arguments) {
   store.require_subcommand(1);
   store.footer(std::string{overview} + exit_statuses + "\n`terrace store COMMAND --help` has examples.");
-  add_part(store, arguments, StorePart::stat, "stat",
-           "Shows whose the store is, geometry, used and free slots, namespaces, owner",
+  add_part(store, arguments, print_stat, "stat", "Shows whose the store is, geometry, used and free slots, namespaces, owner",
            "\nExample:\n  terrace store stat /var/cache/terrace");
 
   CLI::App* const list =
-      add_part(store, arguments, StorePart::list, "list", "Lists the blocks of a store, or the stores below a folder", list_help);
+      add_part(store, arguments, print_list, "list", "Lists the blocks of a store, or the stores below a folder", list_help);
   add_value(*list, "--limit", arguments.limit, WholeNumber<std::uint64_t>{}, "COUNT", "Most blocks to list");
   list->add_option("--namespace", arguments.wanted_namespace,
                    "Only blocks of namespaces that begin with these hexadecimal digits")
       ->type_name("DIGITS");
 
-  CLI::App* const show = add_part(store, arguments, StorePart::show, "show", "Shows everything about one block", show_help);
+  CLI::App* const show = add_part(store, arguments, show_block, "show", "Shows everything about one block", show_help);
   show->add_option("key", arguments.key, "First hexadecimal digits of its key, as many as are unambiguous")->required();
 
-  CLI::App* const verify = add_part(store, arguments, StorePart::verify, "verify", "Reads and checks all data",
+  CLI::App* const verify = add_part(store, arguments, verify_store, "verify", "Reads and checks all data",
                                     std::string{verify_help} + "\n" + exit_statuses);
   add_value(*verify, "--threads", arguments.threads, WholeNumber<unsigned>{1, 256}, "COUNT", "Threads that read and check")
       ->default_str(fmt::format("{}", arguments.threads));
   add_value(*verify, "--bandwidth", arguments.bandwidth, to_positive_bandwidth, "SIZE/s",
             "Most bytes read per second (default: no limit)");
 
-  CLI::App* const remove = add_part(store, arguments, StorePart::remove, "remove",
+  CLI::App* const remove = add_part(store, arguments, remove_blocks, "remove",
                                     "Removes blocks and all their descendants from a store that is not in use", remove_help);
   remove->add_option("keys", arguments.keys, "Hexadecimal digits of the blocks' keys, as show takes them");
   remove->add_flag("--all", arguments.all, "Remove every block");
   remove->add_flag("--yes", arguments.yes, "Confirms --all");
-}
-
-ExitStatus run_store(const StoreArguments& arguments) {
-  switch (arguments.part) {
-    case StorePart::stat: print_stat(arguments); break;
-    case StorePart::list: print_list(arguments); break;
-    case StorePart::show: return show_block(arguments);
-    case StorePart::verify: return verify_store(arguments);
-    case StorePart::remove: remove_blocks(arguments); break;
-  }
-  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/types.hpp"
+#include "tools/cli.hpp"
 #include "tools/exit_status.hpp"
 
 #include <cstdint>
@@ -9,17 +10,14 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace terrace::tools {
 
 /// The command line of `terrace store`.
 struct StoreArguments {
-  enum class Part : unsigned char { stat, list, show, verify, remove };
-
-  Part part = Part::stat;
+  /// Runs the chosen command. Results go to standard output. If a check failed or the user interrupted the run, one line goes to
+  /// standard error. Throws UsageError for invalid arguments, for a directory that is no store, and for a store in use that must
+  /// not be; throws std::exception if the work itself fails.
+  ExitStatus (*run)(const StoreArguments&) = nullptr;
   std::filesystem::path directory;
   bool json = false;
   std::optional<std::uint64_t> limit;  ///< list
@@ -36,17 +34,12 @@ struct StoreArguments {
 /// parsing.
 void add_store_options(CLI::App& store, StoreArguments& arguments);
 
-/// Runs the command. Results go to standard output. If a check failed or the user interrupted the run, one line goes to standard
-/// error. Throws UsageError for invalid arguments, for a directory that is no store, and for a store in use that must not be;
-/// throws std::exception if the work itself fails.
-[[nodiscard]] ExitStatus run_store(const StoreArguments& arguments);
+// The commands. They throw UsageError if there is no store to read, too.
 
-// The parts of run_store(). They throw UsageError if there is no store to read, too.
-
-void print_stat(const StoreArguments& arguments);
+[[nodiscard]] ExitStatus print_stat(const StoreArguments& arguments);
 /// Lists the blocks of the store. A folder that is no store itself: the stores below it, unless there is one only, with the
 /// default name.
-void print_list(const StoreArguments& arguments);
+[[nodiscard]] ExitStatus print_list(const StoreArguments& arguments);
 /// Returns check_failed if the block's data do not match its checksum. Throws UsageError also if no block or several blocks
 /// match.
 [[nodiscard]] ExitStatus show_block(const StoreArguments& arguments);
@@ -54,6 +47,6 @@ void print_list(const StoreArguments& arguments);
 [[nodiscard]] ExitStatus verify_store(const StoreArguments& arguments);
 /// Removes blocks from a store that is not in use. Throws UsageError, and has changed nothing, if a process has it open, or if
 /// one of the keys matches no block or several blocks.
-void remove_blocks(const StoreArguments& arguments);
+[[nodiscard]] ExitStatus remove_blocks(const StoreArguments& arguments);
 
 }  // namespace terrace::tools

@@ -306,13 +306,14 @@ std::string summary(const StoreReader& reader, const Verification& found) {
 
 }  // namespace
 
-void print_stat(const StoreArguments& arguments) {
+ExitStatus print_stat(const StoreArguments& arguments) {
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   if (arguments.json) print_json(stat_of(*reader));
   else print_stat_text(*reader);
+  return ExitStatus::done;
 }
 
-void print_list(const StoreArguments& arguments) {
+ExitStatus print_list(const StoreArguments& arguments) {
   const std::optional<std::string> wanted = hex_digits(arguments.wanted_namespace, 16);
   if (!wanted) {
     throw UsageError{
@@ -322,7 +323,8 @@ void print_list(const StoreArguments& arguments) {
   const std::vector<std::filesystem::path> stores = stores_below(arguments.directory);
   if (!stores.empty() && stores != std::vector{arguments.directory} &&
       stores != std::vector{arguments.directory / default_store_name}) {
-    return list_stores(stores, arguments.json);
+    list_stores(stores, arguments.json);
+    return ExitStatus::done;
   }
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::uint64_t matching = 0;
@@ -344,9 +346,13 @@ void print_list(const StoreArguments& arguments) {
       }
     }
   }
-  if (arguments.json) return print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
+  if (arguments.json) {
+    print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
+    return ExitStatus::done;
+  }
   if (matching > limit) print("... and {} more\n", matching - limit);
   if (!reader->missing_directories().empty()) complain("terrace store", what_is_missing(*reader));
+  return ExitStatus::done;
 }
 
 ExitStatus show_block(const StoreArguments& arguments) {
@@ -383,13 +389,12 @@ ExitStatus show_block(const StoreArguments& arguments) {
   if (verified.verdict == StoreReader::Verdict::verified || verified.verdict == StoreReader::Verdict::changed) {
     return ExitStatus::done;
   }
-  complain("terrace store", fmt::format("block {} {}", to_hex(block.block.key), what_is_wrong(verified)));
-  return ExitStatus::check_failed;
+  return complain("terrace store", fmt::format("block {} {}", to_hex(block.block.key), what_is_wrong(verified)),
+                  ExitStatus::check_failed);
 }
 
 ExitStatus verify_store(const StoreArguments& arguments) {
-  NullWaker nobody;
-  const Interrupt interrupt{nobody};
+  const Interrupt interrupt;
   const std::unique_ptr<StoreReader> reader = open_store(arguments.directory, [&] { return !interrupt.requested(); });
   Verification found;
   {
@@ -411,19 +416,12 @@ ExitStatus verify_store(const StoreArguments& arguments) {
   } else {
     print_text(*reader, found);
   }
-  if (!found.wrong.empty() || !reader->catalog().damaged().empty()) {
-    complain("terrace store", summary(*reader, found));
-    return ExitStatus::check_failed;
-  }
-  if (!reader->missing_directories().empty()) {
-    complain("terrace store", what_is_missing(*reader));
-    return ExitStatus::check_failed;
-  }
-  if (found.stopped) {
-    complain("terrace store", fmt::format("interrupted after {} of {} blocks", found.done(), found.blocks));
-    return ExitStatus::interrupted;
-  }
-  return ExitStatus::done;
+  const auto fail = [](const std::string& what, ExitStatus status) { return complain("terrace store", what, status); };
+  const bool is_damaged = !found.wrong.empty() || !reader->catalog().damaged().empty();
+  if (is_damaged) return fail(summary(*reader, found), ExitStatus::check_failed);
+  if (!reader->missing_directories().empty()) return fail(what_is_missing(*reader), ExitStatus::check_failed);
+  if (!found.stopped) return ExitStatus::done;
+  return fail(fmt::format("interrupted after {} of {} blocks", found.done(), found.blocks), ExitStatus::interrupted);
 }
 
 }  // namespace terrace::tools

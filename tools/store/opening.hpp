@@ -4,7 +4,6 @@
 #include "tools/usage_error.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>

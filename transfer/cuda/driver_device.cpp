@@ -14,6 +14,7 @@
 #include <chrono>
 #include <ratio>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 namespace terrace {
@@ -193,9 +194,7 @@ Result<void> DriverDevice::wait_for(CUstream stream, std::span<const EventPool::
 
 CudaFacts DriverDevice::facts() const {
   CudaFacts facts = facts_;
-  FailureLog::Failures failures = failures_.read();
-  facts.failed = failures.count;
-  facts.first_failure = std::move(failures.first);
+  std::tie(facts.failed, facts.first_failure) = failures_.read();
   return facts;
 }
 

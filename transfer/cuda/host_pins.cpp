@@ -84,8 +84,6 @@ PinnedChunks::PinnedChunks(const HostPins::User& user, HostPins& pins, HostSlots
   if (!host.observe(*this)) throw CudaError{failed_, refusal_};
 }
 
-PinnedChunks::~PinnedChunks() { host_.unobserve(*this); }
-
 Result<void> PinnedChunks::chunk_added(const HostChunk& chunk) {
   const std::span<std::byte> memory = whole_pages(chunk.bytes);
   CUdeviceptr address = 0;

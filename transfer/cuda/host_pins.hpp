@@ -77,7 +77,7 @@ class PinnedChunks final : public HostChunkObserver {
   /// Pins the chunks that the arena has, and observes the arena. All arguments must outlive this object. Throws CudaError.
   PinnedChunks(const HostPins::User& user, HostPins& pins, HostSlots& host, HostMap& map, FailureLog& failures);
   /// Unpins all chunks. No transfer of the device may be under way.
-  ~PinnedChunks() override;
+  ~PinnedChunks() override { host_.unobserve(*this); }
   PinnedChunks(const PinnedChunks&) = delete;
   PinnedChunks& operator=(const PinnedChunks&) = delete;
 

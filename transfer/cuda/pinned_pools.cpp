@@ -67,7 +67,7 @@ PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span
   check_disjoint(geometries);
   for (std::size_t i = 0; i < pools.size(); ++i) {
     const HostShares host{pools[i].host, count(pools[i].share.offset)};
-    pools_.push_back({std::move(geometries[i]), host, pools[i].regions.empty()});
+    pools_.push_back({std::move(geometries[i]), host});
   }
   for (HostSlots* const host : hosts) {
     pinned_.push_back(std::make_unique<PinnedChunks>(device, pins, *host, host_, failures));
@@ -76,10 +76,10 @@ PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span
 
 std::vector<DeviceGeometry> PinnedPools::check_relocation(const CudaDriver& driver, CUdevice device,
                                                           std::span<const RelocatedPool> pools) const {
-  std::vector<PlacedPool> placed;
-  placed.reserve(pools_.size());
-  for (const Pool& pool : pools_) placed.push_back({pool.geometry, pool.owned});
-  std::vector<DeviceGeometry> geometries = relocated(placed, pools);
+  std::vector<DeviceGeometry> geometries;
+  geometries.reserve(pools_.size());
+  for (const Pool& pool : pools_) geometries.push_back(pool.geometry);
+  geometries = relocated(std::move(geometries), pools);
   for (const RelocatedPool& moved : pools) check_on_device(driver, device, geometries[moved.pool.value()]);
   return geometries;
 }
@@ -92,9 +92,7 @@ void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<
 std::vector<DevicePool> PinnedPools::info() const {
   std::vector<DevicePool> pools;
   pools.reserve(pools_.size());
-  for (const Pool& pool : pools_) {
-    pools.push_back({pool.geometry.slots(), pool.geometry.block_bytes(), pool.geometry.layers()});
-  }
+  for (const Pool& pool : pools_) pools.push_back(pool.geometry.pool());
   return pools;
 }
 

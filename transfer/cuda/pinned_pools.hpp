@@ -21,7 +21,6 @@ class PinnedPools {
   struct Pool {
     DeviceGeometry geometry;
     HostShares host;
-    bool owned;  ///< the device has allocated the memory itself
   };
 
   /// The device's context must be current. `pins` must outlive this object. Memory that is allocated here is zeroed on `stream`,

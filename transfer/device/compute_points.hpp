@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -44,13 +43,28 @@ class ComputePoints {
   [[nodiscard]] Fence next() const { return Fence{added_.load(std::memory_order_relaxed) + 1}; }
 
   /// Returns true if all added work is done. Events may still be open.
-  [[nodiscard]] bool work_done();
+  [[nodiscard]] bool work_done() {
+    const std::lock_guard lock{mutex_};
+    return std::ranges::none_of(open_, [](const Point& each) { return static_cast<bool>(each.work); });
+  }
 
   /// Waits until all work up to the point is done. Then adds the events up to the point that may not have happened yet to `open`.
   /// A stream that waits for all of them continues after the point. Returns false if stop() was called first.
-  [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open);
+  [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open) {
+    if (reached() >= point) return true;
+    std::unique_lock lock{mutex_};
+    if (!await_reached(last_work(point), lock)) return false;
+    add_open(point, open);
+    return true;
+  }
   /// Does the same if work up to the point is done. Otherwise returns false, and does not wait.
-  [[nodiscard]] bool try_wait_for(Fence point, std::vector<Event>& open);
+  [[nodiscard]] bool try_wait_for(Fence point, std::vector<Event>& open) {
+    if (reached() >= point) return true;
+    const std::lock_guard lock{mutex_};
+    if (reached() < last_work(point)) return false;
+    add_open(point, open);
+    return true;
+  }
 
   /// Waits until the point is reached. Returns false if stop() was called first.
   [[nodiscard]] bool await_reached(Fence point) {
@@ -65,9 +79,37 @@ class ComputePoints {
 
   /// Processes the points one by one until stopped: calls `work` for work, and `wait` for an event. `wait` must return when the
   /// event has happened. If `work` returns false, the work was not done because of stop(), and run() ends.
-  void run(const std::function<bool(ComputeWork&)>& work, const std::function<void(const Event&)>& wait);
+  void run(const std::function<bool(ComputeWork&)>& work, const std::function<void(const Event&)>& wait) {
+    for (;;) {
+      Point* first = nullptr;
+      {
+        std::unique_lock lock{mutex_};
+        added_changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
+        if (stopped_) return;
+        // The point stays in the list, so that wait_for() sees it. Adding items at the end of a deque does not move the others.
+        first = &open_.front();
+      }
+      if (!first->work) wait(first->event);
+      else if (!work(first->work)) return;
+      Point done;
+      {
+        const std::lock_guard lock{mutex_};
+        done = std::move(open_.front());
+        open_.pop_front();
+        reached_.store(done.number.value(), std::memory_order_release);
+      }
+      reached_changed_.notify_all();
+    }
+  }
   /// Ends run() and all waits. Work that has not begun is never done.
-  void stop();
+  void stop() {
+    {
+      const std::lock_guard lock{mutex_};
+      stopped_ = true;
+    }
+    added_changed_.notify_all();
+    reached_changed_.notify_all();
+  }
 
  private:
   struct Point {
@@ -76,14 +118,36 @@ class ComputePoints {
     Event event;
   };
 
-  Fence add(ComputeWork work, Event event);
+  Fence add(ComputeWork work, Event event) {
+    Fence number;
+    {
+      const std::lock_guard lock{mutex_};
+      number = next();
+      open_.push_back({number, std::move(work), std::move(event)});
+      added_.store(number.value(), std::memory_order_relaxed);
+    }
+    added_changed_.notify_one();
+    return number;
+  }
   [[nodiscard]] bool await_reached(Fence point, std::unique_lock<std::mutex>& lock) {
     reached_changed_.wait(lock, [&] { return stopped_ || reached() >= point; });
     return reached() >= point;
   }
   /// Returns the last work up to the point that may not be done yet. The caller holds the mutex.
-  [[nodiscard]] Fence last_work(Fence point) const;
-  void add_open(Fence point, std::vector<Event>& open) const;
+  [[nodiscard]] Fence last_work(Fence point) const {
+    Fence last;
+    for (const Point& each : open_) {
+      if (each.number > point) break;
+      if (each.work) last = each.number;
+    }
+    return last;
+  }
+  void add_open(Fence point, std::vector<Event>& open) const {
+    for (const Point& each : open_) {
+      if (each.number > point) break;
+      if (each.event) open.push_back(each.event);
+    }
+  }
 
   std::atomic<std::uint64_t> added_{0};
   std::atomic<std::uint64_t> reached_{0};
@@ -93,97 +157,5 @@ class ComputePoints {
   std::deque<Point> open_;  ///< points that are not done, oldest first; the first one is under way
   bool stopped_ = false;
 };
-
-template <class Event>
-Fence ComputePoints<Event>::add(ComputeWork work, Event event) {
-  Fence number;
-  {
-    const std::lock_guard lock{mutex_};
-    number = Fence{added_.load(std::memory_order_relaxed) + 1};
-    open_.push_back({number, std::move(work), std::move(event)});
-    added_.store(number.value(), std::memory_order_relaxed);
-  }
-  added_changed_.notify_one();
-  return number;
-}
-
-template <class Event>
-bool ComputePoints<Event>::work_done() {
-  const std::lock_guard lock{mutex_};
-  return std::ranges::none_of(open_, [](const Point& each) { return static_cast<bool>(each.work); });
-}
-
-template <class Event>
-Fence ComputePoints<Event>::last_work(Fence point) const {
-  Fence last;
-  for (const Point& each : open_) {
-    if (each.number > point) break;
-    if (each.work) last = each.number;
-  }
-  return last;
-}
-
-template <class Event>
-void ComputePoints<Event>::add_open(Fence point, std::vector<Event>& open) const {
-  for (const Point& each : open_) {
-    if (each.number > point) break;
-    if (each.event) open.push_back(each.event);
-  }
-}
-
-template <class Event>
-bool ComputePoints<Event>::wait_for(Fence point, std::vector<Event>& open) {
-  if (reached() >= point) return true;
-  std::unique_lock lock{mutex_};
-  if (!await_reached(last_work(point), lock)) return false;
-  add_open(point, open);
-  return true;
-}
-
-template <class Event>
-bool ComputePoints<Event>::try_wait_for(Fence point, std::vector<Event>& open) {
-  if (reached() >= point) return true;
-  const std::lock_guard lock{mutex_};
-  if (reached() < last_work(point)) return false;
-  add_open(point, open);
-  return true;
-}
-
-template <class Event>
-void ComputePoints<Event>::run(const std::function<bool(ComputeWork&)>& work, const std::function<void(const Event&)>& wait) {
-  for (;;) {
-    Point* first = nullptr;
-    {
-      std::unique_lock lock{mutex_};
-      added_changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
-      if (stopped_) return;
-      // The point stays in the list, so that wait_for() sees it. Adding items at the end of a deque does not move the others.
-      first = &open_.front();
-    }
-    if (first->work) {
-      if (!work(first->work)) return;
-    } else {
-      wait(first->event);
-    }
-    Point done;
-    {
-      const std::lock_guard lock{mutex_};
-      done = std::move(open_.front());
-      open_.pop_front();
-      reached_.store(done.number.value(), std::memory_order_release);
-    }
-    reached_changed_.notify_all();
-  }
-}
-
-template <class Event>
-void ComputePoints<Event>::stop() {
-  {
-    const std::lock_guard lock{mutex_};
-    stopped_ = true;
-  }
-  added_changed_.notify_all();
-  reached_changed_.notify_all();
-}
 
 }  // namespace terrace

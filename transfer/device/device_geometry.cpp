@@ -121,8 +121,8 @@ bool are_packed(std::span<const DeviceRegion> regions, Bytes block_bytes) {
 
 }  // namespace
 
-DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> regions, Bytes block_bytes)
-    : slots_{slots}, regions_{std::move(regions)}, block_bytes_{block_bytes} {
+DeviceGeometry::DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> regions, Bytes block_bytes, bool owned)
+    : slots_{slots}, regions_{std::move(regions)}, block_bytes_{block_bytes}, owned_{owned} {
   if (slots_ == 0) throw std::invalid_argument{"device geometry: a pool must have at least one slot"};
   if (regions_.empty()) throw std::invalid_argument{"device geometry: a pool must have at least one region"};
   std::uint64_t sum = 0;
@@ -159,7 +159,7 @@ DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes bl
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     regions.push_back({base + layer * bytes, count(block_bytes), bytes, layer});
   }
-  return {slots, std::move(regions), block_bytes};
+  return {slots, std::move(regions), block_bytes, true};
 }
 
 void check_disjoint(std::span<const DeviceGeometry> pools) {
@@ -175,22 +175,19 @@ void check_disjoint(std::span<const DeviceGeometry> pools) {
   }
 }
 
-std::vector<DeviceGeometry> relocated(std::span<const PlacedPool> pools, std::span<const RelocatedPool> moved) {
-  std::vector<DeviceGeometry> geometries;
-  geometries.reserve(pools.size());
-  for (const PlacedPool& pool : pools) geometries.push_back(pool.geometry);
+std::vector<DeviceGeometry> relocated(std::vector<DeviceGeometry> pools, std::span<const RelocatedPool> moved) {
   for (const RelocatedPool& each : moved) {
     const std::size_t number = each.pool.value();
     if (number >= pools.size()) throw std::invalid_argument{fmt::format("device geometry: there is no pool {}", number)};
-    if (pools[number].owned) {
+    DeviceGeometry& pool = pools[number];
+    if (pool.owned()) {
       throw std::invalid_argument{fmt::format("device geometry: the memory of pool {} is the device's own", number)};
     }
-    const DeviceGeometry& before = pools[number].geometry;
-    check_same_layout(number, before, each.regions);
-    geometries[number] = DeviceGeometry{before.slots(), each.regions, before.block_bytes()};
+    check_same_layout(number, pool, each.regions);
+    pool = DeviceGeometry{pool.slots(), each.regions, pool.block_bytes()};
   }
-  check_disjoint(geometries);
-  return geometries;
+  check_disjoint(pools);
+  return pools;
 }
 
 }  // namespace terrace

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace terrace {
@@ -19,13 +18,15 @@ class DeviceGeometry {
  public:
   /// Throws std::invalid_argument, with the region in its text, if there is no region or no slot; if a region is empty or leaves
   /// the address space; if blocks overlap; if the regions do not add up to block_bytes; or if the layers are not numbered from 0
-  /// without a gap, or differ in size.
-  DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> regions, Bytes block_bytes);
+  /// without a gap, or differ in size. `owned`: the device has allocated the memory itself.
+  DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> regions, Bytes block_bytes, bool owned = false);
 
   [[nodiscard]] std::uint32_t slots() const { return slots_; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   [[nodiscard]] std::span<const DeviceRegion> regions() const { return regions_; }
   [[nodiscard]] std::uint32_t layers() const { return layers_; }
+  [[nodiscard]] DevicePool pool() const { return {slots_, block_bytes_, layers_}; }
+  [[nodiscard]] bool owned() const { return owned_; }
   /// Returns true if whole blocks are adjacent, as on the host.
   [[nodiscard]] bool packed() const { return packed_; }
   /// Returns the number of bytes of these layers in one block; without `layers`, of the whole block.
@@ -37,6 +38,7 @@ class DeviceGeometry {
   std::uint32_t slots_;
   std::vector<DeviceRegion> regions_;
   Bytes block_bytes_;
+  bool owned_;
   std::uint32_t layers_ = 1;
   bool packed_ = false;
 };
@@ -67,22 +69,16 @@ void for_each_part(const DeviceGeometry& geometry, std::uint64_t slot, std::opti
   }
 }
 
-/// Makes the geometry of adjacent whole blocks, each of `layers` equal layers. Throws as DeviceGeometry does, and
-/// std::invalid_argument if a block cannot be divided into the layers.
+/// Makes the geometry of adjacent whole blocks in the device's own memory, each of `layers` equal layers. Throws as
+/// DeviceGeometry does, and std::invalid_argument if a block cannot be divided into the layers.
 [[nodiscard]] DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes,
                                              std::uint32_t layers = 1);
 
 /// Throws std::invalid_argument if blocks of two pools overlap.
 void check_disjoint(std::span<const DeviceGeometry> pools);
 
-/// The addresses of the blocks of one pool, and the owner of their memory.
-struct PlacedPool {
-  const DeviceGeometry& geometry;
-  bool owned;  ///< the device has allocated the memory itself
-};
-
 /// Returns the geometries of all pools after some of them have moved to other addresses, as in Device::relocate(). Throws
 /// std::invalid_argument as described there, except that it does not check the owner of the memory at the new addresses.
-[[nodiscard]] std::vector<DeviceGeometry> relocated(std::span<const PlacedPool> pools, std::span<const RelocatedPool> moved);
+[[nodiscard]] std::vector<DeviceGeometry> relocated(std::vector<DeviceGeometry> pools, std::span<const RelocatedPool> moved);
 
 }  // namespace terrace

@@ -55,8 +55,6 @@ std::span<std::byte> SlotMemory::host_block(SlotId slot) const {
   return host_->block(slot).subspan(host_begin_, count(geometry_.block_bytes()));
 }
 
-void SlotMemory::check(const CopyCommand& command) const { check_slots(command, pool(), *host_); }
-
 void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs, std::optional<LayerRange> layers) const {
   const bool out = direction == Direction::swap_out;
   const bool adjoin = !layers && geometry_.packed() && geometry_.block_bytes() == host_->block_bytes();
@@ -109,28 +107,29 @@ SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
   if (pools.empty()) throw std::invalid_argument{"emulated device: it must have at least one pool of slots"};
   memories_.reserve(pools.size());
   for (const PoolMemory& pool : pools) memories_.emplace_back(pool);
-  std::vector<DeviceGeometry> geometries;
-  geometries.reserve(memories_.size());
-  for (const SlotMemory& memory : memories_) geometries.push_back(memory.geometry());
-  check_disjoint(geometries);
+  check_disjoint(geometries());
+}
+
+std::vector<DeviceGeometry> SlotMemories::geometries() const {
+  std::vector<DeviceGeometry> all;
+  all.reserve(memories_.size());
+  for (const SlotMemory& memory : memories_) all.push_back(memory.geometry());
+  return all;
 }
 
 std::vector<DeviceGeometry> SlotMemories::check_relocation(std::span<const RelocatedPool> pools) const {
-  std::vector<PlacedPool> placed;
-  placed.reserve(memories_.size());
-  for (const SlotMemory& memory : memories_) placed.push_back({memory.geometry(), memory.owned()});
-  return relocated(placed, pools);
+  return relocated(geometries(), pools);
 }
 
 void SlotMemories::relocate(std::span<const RelocatedPool> pools) {
-  std::vector<DeviceGeometry> geometries = check_relocation(pools);
-  for (std::size_t i = 0; i < memories_.size(); ++i) memories_[i].move_to(std::move(geometries[i]));
+  std::vector<DeviceGeometry> moved = check_relocation(pools);
+  for (std::size_t i = 0; i < memories_.size(); ++i) memories_[i].move_to(std::move(moved[i]));
 }
 
 std::vector<DevicePool> SlotMemories::pools() const {
   std::vector<DevicePool> pools;
   pools.reserve(memories_.size());
-  for (const SlotMemory& memory : memories_) pools.push_back(memory.pool());
+  for (const SlotMemory& memory : memories_) pools.push_back(memory.geometry().pool());
   return pools;
 }
 

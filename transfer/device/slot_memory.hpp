@@ -7,8 +7,8 @@
 #include "transfer/device/transfer.hpp"
 #include "transfer/host/mapping.hpp"
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
 #include <utility>
@@ -28,17 +28,14 @@ class SlotMemory {
   /// there is not enough memory.
   explicit SlotMemory(const PoolMemory& pool);
 
-  [[nodiscard]] DevicePool pool() const { return {geometry_.slots(), geometry_.block_bytes(), geometry_.layers()}; }
   [[nodiscard]] const DeviceGeometry& geometry() const { return geometry_; }
-  /// Returns true if the blocks are in memory that this object has allocated.
-  [[nodiscard]] bool owned() const { return !device_.bytes().empty(); }
   /// Returns the block in place. The blocks must be packed.
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
   /// Returns the device's share of the host slot.
   [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
 
   /// The same as check_slots().
-  void check(const CopyCommand& command) const;
+  void check(const CopyCommand& command) const { check_slots(command, geometry_.pool(), *host_); }
   /// Returns the number of bytes that the command moves of each block.
   [[nodiscard]] std::size_t bytes_of_each(const CopyCommand& command) const { return geometry_.bytes_of(command.layers); }
   void copy(const CopyCommand& command) const { copy(command.direction, command.runs, command.layers); }
@@ -75,7 +72,10 @@ class SlotMemories {
 
   [[nodiscard]] const SlotMemory& of(PoolId pool) const { return memories_.at(pool.value()); }
   [[nodiscard]] const SlotMemory& of(const CopyCommand& command) const { return of(command.pool); }
-  [[nodiscard]] std::size_t size() const { return memories_.size(); }
+  /// Returns true if no pool is in memory of the caller.
+  [[nodiscard]] bool owned() const {
+    return std::ranges::all_of(memories_, [](const SlotMemory& memory) { return memory.geometry().owned(); });
+  }
   [[nodiscard]] std::vector<DevicePool> pools() const;
   /// Moves blocks to other addresses, as Device::relocate() does. Throws std::invalid_argument; then nothing has changed. Nothing
   /// may use the memories meanwhile.
@@ -84,6 +84,8 @@ class SlotMemories {
   [[nodiscard]] std::vector<DeviceGeometry> check_relocation(std::span<const RelocatedPool> pools) const;
 
  private:
+  [[nodiscard]] std::vector<DeviceGeometry> geometries() const;
+
   std::vector<SlotMemory> memories_;
 };
 

@@ -7,9 +7,8 @@
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
-#include <array>
 #include <chrono>
-#include <cstddef>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -20,6 +19,12 @@ namespace terrace {
 inline constexpr auto& no_such_fence =
     failure<Errc::invalid_argument,
             "the fence was never given out: take it from signal() for a stream, or from launch(); Fence{} waits for nothing">;
+
+/// The time for so many bytes at this speed, which is not 0, rounded up.
+[[nodiscard]] inline Duration time_for(Bytes bytes, BytesPerSecond per_second) {
+  const double nanoseconds = std::ceil(1e9 * static_cast<double>(count(bytes)) / static_cast<double>(count(per_second)));
+  return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(nanoseconds)};
+}
 
 /// One block's source and destination.
 struct SlotPair {

@@ -17,14 +17,6 @@ constexpr std::size_t dones_in_flight = 64;
 
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
 
-/// Returns true if no pool is in memory of an engine. Then no stream of an engine can access a block.
-bool own_all(const SlotMemories& memories) {
-  for (std::size_t pool = 0; pool < memories.size(); ++pool) {
-    if (!memories.of(PoolId{static_cast<std::uint16_t>(pool)}).owned()) return false;
-  }
-  return true;
-}
-
 std::shared_ptr<StreamEvent> happened_event() {
   auto event = std::make_shared<StreamEvent>();
   event->happen();
@@ -39,7 +31,7 @@ EmulatedDevice::EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOpt
 EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options)
     : memories_{pools},
       instant_{options.instant ? happened_event() : nullptr},
-      sees_all_work_{instant_ != nullptr || own_all(memories_)},
+      sees_all_work_{instant_ != nullptr || memories_.owned()},  // no stream of an engine can access a block
       info_{std::move(options.name), memories_.pools()},
       faults_{options.faults},
       done_{dones_in_flight, direction_count, relay_},
@@ -54,8 +46,6 @@ EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOption
   }
 }
 
-EmulatedDevice::~EmulatedDevice() { stop(); }
-
 void EmulatedDevice::stop() noexcept {
   points_.stop();
   for (Stream& each : streams_) each.queue.stop();
@@ -66,8 +56,6 @@ void EmulatedDevice::stop() noexcept {
   for (const auto& each : copies_.all()) each.ended->happen();
   if (compute_thread_.joinable()) compute_thread_.join();
 }
-
-void EmulatedDevice::set_waker(Waker& waker) { relay_.set(&waker); }
 
 void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);

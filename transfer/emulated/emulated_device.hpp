@@ -14,7 +14,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -73,12 +72,12 @@ class EmulatedDevice final : public Device {
   /// there is not enough memory or no thread can be started.
   explicit EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options = {});
   EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOptions options = {});
-  ~EmulatedDevice() override;
+  ~EmulatedDevice() override { stop(); }
   EmulatedDevice(const EmulatedDevice&) = delete;
   EmulatedDevice& operator=(const EmulatedDevice&) = delete;
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
-  void set_waker(Waker& waker) override;
+  void set_waker(Waker& waker) override { relay_.set(&waker); }
   void submit(CopyCommand command) override;
   std::size_t poll(std::vector<CopyDone>& done) override;
   /// Unless the device is instant, `work` must not throw.

@@ -1,20 +1,11 @@
 #include "transfer/emulated/link_model.hpp"
 
+#include "transfer/device/transfer.hpp"
+
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <stdexcept>
 
 namespace terrace {
-namespace {
-
-Duration time_of(Bytes moved, BytesPerSecond bytes_per_second) {
-  if (count(bytes_per_second) == 0) return {};
-  const double nanoseconds = std::ceil(1e9 * static_cast<double>(count(moved)) / static_cast<double>(count(bytes_per_second)));
-  return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(nanoseconds)};
-}
-
-}  // namespace
 
 LinkStream::LinkStream(const LinkModel& model, Direction direction)
     : link_{model[direction]}, random_{model.seed * direction_count + static_cast<std::uint64_t>(direction)} {
@@ -26,7 +17,8 @@ LinkStream::LinkStream(const LinkModel& model, Direction direction)
 LinkTurn LinkStream::next(Bytes moved) {
   LinkTurn turn;
   turn.number = ++commands_;
-  turn.held = link_.latency + time_of(moved, link_.bytes_per_second);
+  turn.held = link_.latency;
+  if (count(link_.bytes_per_second) > 0) turn.held += time_for(moved, link_.bytes_per_second);
   if (link_.jitter_max > Duration{}) {
     const auto longest = static_cast<std::uint64_t>(link_.jitter_max.count());
     turn.held += Duration{static_cast<Duration::rep>(random_.between(0, longest))};

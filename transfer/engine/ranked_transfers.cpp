@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -45,7 +44,7 @@ RankedTransfers::RankedTransfers(std::vector<Rank> ranks, const Clock& clock, Wa
   if (ranks.empty() || ranks.size() > ranks_max) {
     throw std::invalid_argument{fmt::format("{} ranks: there must be 1 to {}", ranks.size(), ranks_max)};
   }
-  for (Rank& rank : ranks) ranks_.push_back({std::move(rank.name), rank.port});
+  for (Rank& rank : ranks) ranks_.push_back(Member{std::move(rank)});
 }
 
 RankedTransfers::Mask RankedTransfers::recipients(const Transfer& transfer) {
@@ -66,22 +65,15 @@ void RankedTransfers::submit(Transfer transfer) {
   const Mask to = recipients(transfer);
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if ((to & bit(rank)) == 0) continue;
-    std::vector<SlotRun> runs = spare_runs_.take();
-    runs.assign(transfer.runs.begin(), transfer.runs.end());
-    Transfer mine{.id = transfer.id,
-                  .pool = transfer.pool,
-                  .direction = transfer.direction,
-                  .urgency = transfer.urgency,
-                  .deadline = transfer.deadline,
-                  .after = transfer.after,
-                  .by_layer = transfer.by_layer,
-                  .runs = std::move(runs)};
+    Transfer mine{.runs = spare_runs_.take()};
+    mine = transfer;  // keeps the memory of the runs
     ranks_[rank].port->submit(std::move(mine));
     ++ranks_[rank].owed;
   }
   Entry entry;
   entry.working = to;
   entry.submitted = clock_.now();
+  entry.result = event_of(transfer, TransferEvent::Kind::finished);
   if (transfer.by_layer) {
     entry.layers = spare_layers_.take();
     for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) entry.layers.push_back((to & bit(rank)) == 0 ? all_layers : 0);
@@ -162,7 +154,7 @@ Result<void> RankedTransfers::await(TransferId id, std::uint32_t layers, StreamR
   const auto found = open_.find(id);
   if (found == open_.end()) return Errc::unknown_request;
   const Entry& entry = entries_.at(found->second);
-  if (entry.error) return entry.error;
+  if (entry.result.error) return entry.result.error;
   // The rank has copied its part, or takes no part.
   if ((entry.working & bit(rank)) == 0) return {};
   return ranks_[rank].port->await(id, layers, stream, 0);
@@ -221,7 +213,7 @@ void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
     note_outcome(ranks_[rank], event);
     if (!entry.first_finish) entry.first_finish = clock_.now();
     on_finished(entry, event, bit(rank));
-    if (!entry.error && entry.working != 0) on_layers(entry, rank, all_layers);
+    if (!entry.result.error && entry.working != 0) on_layers(entry, rank, all_layers);
   }
   settle(handle);
 }
@@ -239,7 +231,7 @@ void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t 
   if (entry.layers.empty()) return;
   entry.layers[rank] = layers;
   const std::uint32_t arrived = std::ranges::min(entry.layers);
-  if (entry.reported || entry.error || arrived <= entry.reported_layers) return;
+  if (entry.reported || entry.result.error || arrived <= entry.reported_layers) return;
   entry.reported_layers = arrived;
   report(entry, TransferEvent::Kind::layers);
 }
@@ -247,23 +239,23 @@ void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t 
 void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank) {
   entry.working &= ~rank;
   if (any_unconfirmed(event.outcomes)) entry.confirming |= rank;
-  if (entry.outcomes.empty()) {
-    entry.outcomes = std::move(event.outcomes);
+  if (entry.result.outcomes.empty()) {
+    entry.result.outcomes = std::move(event.outcomes);
   } else {
-    TERRACE_CHECK(entry.outcomes.size() == event.outcomes.size());
-    std::ranges::transform(entry.outcomes, event.outcomes, entry.outcomes.begin(), both);
+    TERRACE_CHECK(entry.result.outcomes.size() == event.outcomes.size());
+    std::ranges::transform(entry.result.outcomes, event.outcomes, entry.result.outcomes.begin(), both);
   }
-  entry.moved = Bytes{count(entry.moved) + count(event.moved)};
-  entry.took = std::max(entry.took, event.took);
-  entry.copying = std::max(entry.copying, event.copying);
-  if (!entry.error) entry.error = event.error;
+  entry.result.moved = Bytes{count(entry.result.moved) + count(event.moved)};
+  entry.result.took = std::max(entry.result.took, event.took);
+  entry.result.copying = std::max(entry.result.copying, event.copying);
+  if (!entry.result.error) entry.result.error = event.error;
 }
 
 /// Reports `finished` when all ranks have finished, and `confirmed` when no rank may copy any more.
 void RankedTransfers::settle(Handle handle) {
   Entry& entry = entries_.at(handle);
   if (entry.working == 0 && !entry.reported) {
-    const bool owes_confirmed = any_unconfirmed(entry.outcomes);
+    const bool owes_confirmed = any_unconfirmed(entry.result.outcomes);
     report(entry, TransferEvent::Kind::finished);
     deadlines_.erase(handle);
     if (!owes_confirmed) return end(handle);
@@ -281,8 +273,8 @@ void RankedTransfers::expire(TimePoint now) {
     const Handle handle = deadlines_.top().handle;
     deadlines_.erase(handle);
     Entry& entry = entries_.at(handle);
-    entry.outcomes.assign(block_count(entry.transfer.runs), BlockOutcome::unconfirmed);
-    if (!entry.error) entry.error = Errc::deadline_exceeded;
+    entry.result.outcomes.assign(block_count(entry.transfer.runs), BlockOutcome::unconfirmed);
+    if (!entry.result.error) entry.result.error = Errc::deadline_exceeded;
     report(entry, TransferEvent::Kind::finished);
   }
 }
@@ -290,19 +282,11 @@ void RankedTransfers::expire(TimePoint now) {
 void RankedTransfers::report(Entry& entry, TransferEvent::Kind kind) {
   TransferEvent event = event_of(entry.transfer, kind);
   if (kind == TransferEvent::Kind::finished) {
-    const bool unconfirmed = any_unconfirmed(entry.outcomes);
-    event.outcomes = std::move(entry.outcomes);
-    event.moved = entry.moved;
-    event.took = entry.took;
-    event.copying = entry.copying;
-    event.error = entry.error;
-    if (!unconfirmed) event.runs = std::move(entry.transfer.runs);
+    event = std::move(entry.result);
     entry.reported = true;
-  } else if (kind == TransferEvent::Kind::layers) {
-    event.layers = entry.reported_layers;
-  } else {
-    event.runs = std::move(entry.transfer.runs);
   }
+  if (kind == TransferEvent::Kind::layers) event.layers = entry.reported_layers;
+  else if (!any_unconfirmed(event.outcomes)) event.runs = std::move(entry.transfer.runs);
   events_.push_back(std::move(event));
 }
 

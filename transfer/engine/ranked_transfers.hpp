@@ -89,9 +89,7 @@ class RankedTransfers final : public TransferPort {
   using Mask = std::uint64_t;  ///< one bit for each rank
   using Handle = std::uint32_t;
 
-  struct Member {
-    std::string name;
-    TransferPort* port;
+  struct Member : Rank {
     bool lost = false;
     std::uint32_t owed = 0;  ///< number of transfers for which the rank has not reported `finished` yet
     std::uint32_t failures_in_row = 0;
@@ -102,11 +100,7 @@ class RankedTransfers final : public TransferPort {
     Mask working = 0;     ///< ranks that have not reported `finished` yet
     Mask confirming = 0;  ///< ranks that have still to report `confirmed`
     bool reported = false;
-    std::vector<BlockOutcome> outcomes;  ///< the outcomes of the ranks that have finished, combined
-    Bytes moved{};
-    Duration took{};
-    Duration copying{};
-    ErrorCode error;
+    TransferEvent result;  ///< the events of the ranks that have finished, combined; its error stays when it is reported
     /// Only for a transfer by layer: number of layers that have arrived, by rank; all_layers if all have, or the rank takes no
     /// part.
     std::vector<std::uint32_t> layers;

@@ -2,10 +2,9 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/types.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 
 namespace terrace {
 
@@ -29,18 +28,13 @@ class TokenBucket {
   /// Returns the time from which on `cost` bytes may go; `cost` is at most the depth. TimePoint{} if there is no limit.
   [[nodiscard]] TimePoint allowed_at(Bytes cost) const {
     if (!limited()) return TimePoint{};
-    return full_at_ - (time_for(depth_) - time_for(cost));
+    return full_at_ - (time_for(depth_, per_second_) - time_for(cost, per_second_));
   }
   void take(Bytes cost, TimePoint now) {
-    if (limited()) full_at_ = std::max(full_at_, now) + time_for(cost);
+    if (limited()) full_at_ = std::max(full_at_, now) + time_for(cost, per_second_);
   }
 
  private:
-  [[nodiscard]] Duration time_for(Bytes bytes) const {
-    const double nanoseconds = 1e9 * static_cast<double>(count(bytes)) / static_cast<double>(count(per_second_));
-    return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(std::ceil(nanoseconds))};
-  }
-
   BytesPerSecond per_second_;
   Bytes depth_;
   TimePoint full_at_{};

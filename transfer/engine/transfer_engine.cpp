@@ -45,10 +45,6 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 
 }  // namespace
 
-// Defaults for a port without access to the devices: it can neither mark a stream nor make it wait.
-Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
-Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
-
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
     : scheduler_{for_device(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);
@@ -91,7 +87,7 @@ std::size_t TransferEngine::work(std::vector<TransferEvent>& out) {
     while (std::optional<Piece> piece = scheduler_.next(direction, now)) {
       pieces_.start(*piece);
       try {
-        device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool, piece->layers});
+        device_.submit(static_cast<CopyCommand&&>(*piece));
       } catch (const std::bad_alloc&) {
         pieces_.finish(scheduler_.finish(piece->token, Errc::io_failed, now), piece->token, Errc::io_failed);
       }

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -138,8 +137,6 @@ class ThreadedTransfers final : public TransferPort {
     Transfer transfer{};
     BytesPerSecond per_second{};
   };
-  using Commands = CompletionQueue<Command>;
-  using Events = CompletionQueue<TransferEvent>;
 
   void push(Command command);
   void run();
@@ -157,10 +154,10 @@ class ThreadedTransfers final : public TransferPort {
   EventFdWaker engine_waker_;
   /// Calls for the engine's thread. With a thread of its own, the engine starts the next piece as soon as the device has room,
   /// even if the control plane does not poll.
-  Commands commands_;
-  Commands::Producer command_in_;
-  Events events_;
-  Events::Producer event_in_;
+  CompletionQueue<Command> commands_;
+  CompletionQueue<Command>::Producer command_in_;
+  CompletionQueue<TransferEvent> events_;
+  CompletionQueue<TransferEvent>::Producer event_in_;
   std::atomic<std::size_t> transfers_in_flight_{0};
   std::atomic<TimePoint> oldest_copy_{never};  ///< value when the engine's thread last went to sleep
 

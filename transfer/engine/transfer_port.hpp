@@ -66,12 +66,14 @@ class TransferPort {
   /// engine has been woken, or wait for the event on the host), unknown_request (no such transfer is open; its `finished` event,
   /// if it was collected, has the result), the error of the transfer if a part of it has failed or was dropped, and the errors of
   /// Device::await(): invalid_argument (the stream is being captured or is none of this device's, or there is no such rank),
-  /// io_failed.
-  [[nodiscard]] virtual Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank);
+  /// io_failed. A port without access to the devices can neither make a stream wait nor mark it.
+  [[nodiscard]] virtual Result<void> await(TransferId, std::uint32_t /*layers*/, StreamRef, std::uint32_t /*rank*/) {
+    return Errc::not_ready;
+  }
   /// Marks all work that is on a stream of this rank's engine now (Device::signal). Fails as Device::signal(), and with
   /// invalid_argument if there is no such rank. Threads: the thread of Device::launch(), which may differ from the control
   /// plane's.
-  [[nodiscard]] virtual Result<Fence> signal(StreamRef stream, std::uint32_t rank);
+  [[nodiscard]] virtual Result<Fence> signal(StreamRef, std::uint32_t /*rank*/) { return Errc::invalid_argument; }
   /// The same as the functions of Device with these names. For several devices, the point holds for all of them.
   [[nodiscard]] virtual Fence reached() const = 0;
   [[nodiscard]] virtual Fence after_all_work() const = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -69,17 +68,11 @@ Result<void> TransferScheduler::submit(Transfer&& transfer) {
   const Lane& lane = lanes_[index(transfer.direction)][index(transfer.urgency)];
   if (lane.queued_blocks + blocks > config_.queued_blocks_max) return Errc::refused;
 
-  Handle handle = static_cast<Handle>(entries_.size());
-  if (free_.empty()) {
-    entries_.emplace_back();
-  } else {
-    handle = free_.back();
-    free_.pop_back();
-  }
+  const Handle handle = entries_.add({});
   const bool is_new = handles_.emplace(transfer.id, handle).second;
   TERRACE_CHECK(is_new);  // events about two transfers with one id would be ambiguous
   if (transfer.deadline != never) deadlines_.set(handle, transfer.deadline);
-  Entry& entry = entries_[handle];
+  Entry& entry = entries_.at(handle);
   entry.transfer = std::move(transfer);
   if (entry.transfer.by_layer) entry.layers = pool_of(entry).layers;
   entry.outcomes.assign(blocks, BlockOutcome::cancelled);
@@ -90,7 +83,7 @@ Result<void> TransferScheduler::submit(Transfer&& transfer) {
 void TransferScheduler::raise(TransferId id, Urgency urgency) {
   const auto found = handles_.find(id);
   if (found == handles_.end()) return;
-  Entry& entry = entries_[found->second];
+  Entry& entry = entries_.at(found->second);
   if (urgency >= entry.transfer.urgency) return;
   const bool queued = entry.queued;
   if (queued) unlink(found->second);
@@ -101,7 +94,7 @@ void TransferScheduler::raise(TransferId id, Urgency urgency) {
 void TransferScheduler::postpone(TransferId id, TimePoint deadline) {
   const auto found = handles_.find(id);
   if (found == handles_.end()) return;
-  Entry& entry = entries_[found->second];
+  Entry& entry = entries_.at(found->second);
   if (entry.reported || deadline <= entry.transfer.deadline) return;
   entry.transfer.deadline = deadline;
   deadlines_.erase(found->second);
@@ -122,7 +115,7 @@ void TransferScheduler::cancel_all() {
 }
 
 void TransferScheduler::cancel(Handle handle) {
-  if (!entries_[handle].queued) return;  // the whole transfer has started, so it ends in the usual way
+  if (!entries_.at(handle).queued) return;  // the whole transfer has started, so it ends in the usual way
   drop_queued(handle, Errc::cancelled);
   settle(handle);
 }
@@ -132,7 +125,7 @@ void TransferScheduler::expire(TimePoint now) {
   while (!deadlines_.empty() && deadlines_.top().priority <= now) {
     const Handle handle = deadlines_.top().handle;
     deadlines_.erase(handle);
-    Entry& entry = entries_[handle];
+    Entry& entry = entries_.at(handle);
     if (entry.queued) drop_queued(handle, Errc::deadline_exceeded);
     if (entry.pieces_under_way > 0) {
       if (!entry.error) entry.error = Errc::deadline_exceeded;
@@ -154,9 +147,9 @@ std::optional<Piece> TransferScheduler::next(Direction direction, TimePoint now)
     const Handle handle = lanes_[index(direction)][urgency].first;
     if (handle == no_handle) continue;
     TokenBucket& bucket = buckets_[urgency];
-    const Bytes cost = next_piece_bytes(entries_[handle]);
+    const Bytes cost = next_piece_bytes(entries_.at(handle));
     // Do not try less urgent lanes: a piece that waits for room must not be overtaken.
-    if (!has_room(entries_[handle])) return std::nullopt;
+    if (!has_room(entries_.at(handle))) return std::nullopt;
     if (now < bucket.allowed_at(cost)) continue;  // the less urgent lanes have their own rate limits
     bucket.take(cost, now);
     return cut(handle);
@@ -172,7 +165,7 @@ TransferId TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimeP
   *found = under_way_.back();
   under_way_.pop_back();
 
-  Entry& entry = entries_[piece.handle];
+  Entry& entry = entries_.at(piece.handle);
   --entry.pieces_under_way;
   entry.copying += took;
   if (error) std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::failed);
@@ -201,9 +194,9 @@ TimePoint TransferScheduler::next_deadline() const {
       const Handle head = lanes_[index(direction)][urgency].first;
       if (head == no_handle) continue;
       // This lane and the less urgent lanes continue when a piece ends, not at a time.
-      if (!has_room(entries_[head])) break;
-      if (buckets_[urgency].limited())
-        soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(entries_[head])));
+      const Entry& first = *entries_.find(head);
+      if (!has_room(first)) break;
+      if (buckets_[urgency].limited()) soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(first)));
     }
   }
   return soonest;
@@ -233,7 +226,7 @@ bool TransferScheduler::has_room(const Entry& entry) const {
   Bytes bytes = next_piece_bytes(entry);
   std::uint32_t pieces = 0;
   for (const UnderWay& piece : under_way_) {
-    if (piece.of_request != of_request || entries_[piece.handle].transfer.direction != entry.transfer.direction) continue;
+    if (piece.of_request != of_request || entries_.find(piece.handle)->transfer.direction != entry.transfer.direction) continue;
     ++pieces;
     bytes += piece.bytes;
   }
@@ -242,40 +235,36 @@ bool TransferScheduler::has_room(const Entry& entry) const {
 }
 
 void TransferScheduler::enqueue(Handle handle) {
-  Entry& entry = entries_[handle];
+  Entry& entry = entries_.at(handle);
   Lane& lane = lane_of(entry);
   entry.queued = true;
   entry.ahead = lane.last;
   entry.behind = no_handle;
-  (lane.last == no_handle ? lane.first : entries_[lane.last].behind) = handle;
+  (lane.last == no_handle ? lane.first : entries_.at(lane.last).behind) = handle;
   lane.last = handle;
   lane.queued_blocks += entry.blocks() - entry.started;
 }
 
 void TransferScheduler::unlink(Handle handle) {
-  Entry& entry = entries_[handle];
+  Entry& entry = entries_.at(handle);
   Lane& lane = lane_of(entry);
-  (entry.ahead == no_handle ? lane.first : entries_[entry.ahead].behind) = entry.behind;
-  (entry.behind == no_handle ? lane.last : entries_[entry.behind].ahead) = entry.ahead;
+  (entry.ahead == no_handle ? lane.first : entries_.at(entry.ahead).behind) = entry.behind;
+  (entry.behind == no_handle ? lane.last : entries_.at(entry.behind).ahead) = entry.ahead;
   lane.queued_blocks -= entry.blocks() - entry.started;
   entry.queued = false;
 }
 
 void TransferScheduler::drop_queued(Handle handle, Errc why) {
   unlink(handle);
-  if (!entries_[handle].error) entries_[handle].error = why;
+  if (!entries_.at(handle).error) entries_.at(handle).error = why;
 }
 
 Piece TransferScheduler::cut(Handle handle) {
-  Entry& entry = entries_[handle];
+  Entry& entry = entries_.at(handle);
   const Cut taken_now = next_cut(entry);
   const std::uint32_t blocks = taken_now.blocks;
-  Piece piece{.token = ++last_token_,
-              .id = entry.transfer.id,
-              .pool = entry.transfer.pool,
-              .direction = entry.transfer.direction,
-              .after = entry.transfer.after,
-              .runs = {}};
+  const Transfer& whole = entry.transfer;
+  Piece piece{{.token = ++last_token_, .direction = whole.direction, .after = whole.after, .pool = whole.pool}, whole.id};
   if (entry.layers > 1) piece.layers = LayerRange{entry.layer, taken_now.layers};
   under_way_.push_back({piece.token, handle, entry.block, blocks, entry.layer, next_piece_bytes(entry),
                         entry.transfer.urgency == Urgency::request, now_});
@@ -313,7 +302,7 @@ Piece TransferScheduler::cut(Handle handle) {
 /// Reports the layers that have arrived. Pieces are cut in the order of the layers, so all layers before the first layer that is
 /// under way or not cut yet have arrived.
 void TransferScheduler::report_layers(Handle handle) {
-  Entry& entry = entries_[handle];
+  Entry& entry = entries_.at(handle);
   if (entry.layers == 1 || entry.error) return;
   std::uint32_t arrived = entry.layer;
   for (const UnderWay& piece : under_way_) {
@@ -326,11 +315,13 @@ void TransferScheduler::report_layers(Handle handle) {
 
 /// Ends the transfer if no piece of it is queued or under way.
 void TransferScheduler::settle(Handle handle) {
-  Entry& entry = entries_[handle];
+  Entry& entry = entries_.at(handle);
   if (entry.queued || entry.pieces_under_way > 0) return;
   report(entry, entry.reported ? TransferEvent::Kind::confirmed : TransferEvent::Kind::finished);
   events_.back().runs = std::move(entry.transfer.runs);
-  release(handle);
+  deadlines_.erase(handle);
+  handles_.erase(entry.transfer.id);
+  (void)entries_.take(handle);
 }
 
 void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
@@ -348,23 +339,16 @@ void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
   events_.push_back(std::move(event));
 }
 
-void TransferScheduler::release(Handle handle) {
-  deadlines_.erase(handle);
-  handles_.erase(entries_[handle].transfer.id);
-  entries_[handle] = Entry{};
-  free_.push_back(handle);
-}
-
 void TransferScheduler::check_invariants() const {
-  TERRACE_CHECK(handles_.size() + free_.size() == entries_.size());
+  TERRACE_CHECK(handles_.size() == entries_.size());
   std::size_t queued = 0;
   for (const Direction direction : directions) {
     for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
       const Lane& lane = lanes_[index(direction)][urgency];
       std::uint64_t blocks = 0;
       Handle ahead = no_handle;
-      for (Handle at = lane.first; at != no_handle; at = entries_[at].behind) {
-        const Entry& entry = entries_[at];
+      for (Handle at = lane.first; at != no_handle; at = entries_.find(at)->behind) {
+        const Entry& entry = *entries_.find(at);
         TERRACE_CHECK(entry.queued);
         TERRACE_CHECK(!entry.reported);
         TERRACE_CHECK(entry.ahead == ahead);
@@ -385,7 +369,7 @@ void TransferScheduler::check_invariants() const {
   std::size_t pieces_of_entries = 0;
   std::size_t with_deadline = 0;
   for (const auto& [id, handle] : handles_) {
-    const Entry& entry = entries_[handle];
+    const Entry& entry = *entries_.find(handle);
     TERRACE_CHECK(entry.transfer.id == id);
     TERRACE_CHECK(entry.queued || entry.pieces_under_way > 0);
     TERRACE_CHECK(entry.layers == 1 || entry.layers == pool_of(entry).layers);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
+#include "base/slab.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/result.hpp"
@@ -31,16 +32,10 @@ struct TransferSchedulerConfig {
   LaneRates rates{};
 };
 
-/// A part of a transfer that must be started now.
-struct Piece {
-  std::uint64_t token = 0;
+/// A part of a transfer that must be started now. The device waits for `after`, not the scheduler: a piece that waits for compute
+/// is under way.
+struct Piece : CopyCommand {
   TransferId id;
-  PoolId pool;
-  Direction direction = Direction::swap_out;
-  /// The same as in Transfer. The device waits for this point, not the scheduler: a piece that waits for compute is under way.
-  Fence after;
-  std::vector<SlotRun> runs;
-  std::optional<LayerRange> layers = {};  ///< as in CopyCommand
   /// layers_of_transfer: number of layers into which the transfer is cut; 1 if it is not by layer. layers_started: number of
   /// leading layers of which all pieces have been started, including this piece.
   std::uint32_t layers_of_transfer = 1;
@@ -121,7 +116,7 @@ class TransferScheduler {
   void check_invariants() const;
 
  private:
-  using Handle = std::uint32_t;  ///< an index into entries_
+  using Handle = std::uint32_t;  ///< a number in entries_
   static constexpr Handle no_handle = 0xFFFF'FFFF;
 
   struct Entry {
@@ -181,13 +176,11 @@ class TransferScheduler {
   void report_layers(Handle handle);
   void settle(Handle handle);
   void report(Entry& entry, TransferEvent::Kind kind);
-  void release(Handle handle);
 
   TransferSchedulerConfig config_;
 
   std::array<std::array<Lane, urgency_count>, direction_count> lanes_;
-  std::vector<Entry> entries_;
-  std::vector<Handle> free_;
+  Slab<Entry> entries_;
   std::unordered_map<TransferId, Handle> handles_;  ///< every transfer that has not ended
   IndexedHeap<TimePoint> deadlines_;                ///< deadlines of transfers that have not been reported
   std::vector<UnderWay> under_way_;                 ///< pieces of both directions

@@ -66,7 +66,7 @@ HostArena::HostArena(HostArenaOptions options)
     if (const auto refusal = preflight(rest, options_.limits())) {
       const std::string there = made > 0 ? fmt::format(", of which {} are there", made) : "";
       throw std::runtime_error{
-          fmt::format("host arena of {} slots of {}{}: {}", options_.slots, to_string(block_bytes_), there, refusal->sentence)};
+          fmt::format("host arena of {} slots of {}{}: {}", options_.slots, to_string(block_bytes_), there, *refusal)};
     }
   };
   ask_for_rest(0);
@@ -253,7 +253,7 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
   const Bytes size = block_bytes_ * p.size;
   if (options_.limits && !options_.rows) {
     const MemoryRequest wanted{.bytes = with_those_after, .unit = block_bytes_, .spare = options_.spare};
-    if (const auto refusal = preflight(wanted, options_.limits())) return "host arena: " + refusal->sentence;
+    if (const auto refusal = preflight(wanted, options_.limits())) return "host arena: " + *refusal;
   }
   try {
     map(chunk, "host arena: a chunk");

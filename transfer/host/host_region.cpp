@@ -20,7 +20,6 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -55,7 +54,7 @@ void check_memory(Bytes bytes, MemoryCheck check) {
   if (check == MemoryCheck::no) return;
   const MemoryRequest request{.bytes = bytes, .unit = Bytes{region_alignment}, .spare = MiB * 64};
   if (const auto refusal = preflight(request, read_memory_limits())) {
-    throw std::runtime_error{fmt::format("a region of {}: {}", to_string(bytes), refusal->sentence)};
+    throw std::runtime_error{fmt::format("a region of {}: {}", to_string(bytes), *refusal)};
   }
 }
 
@@ -229,6 +228,11 @@ const HostRows& PrivateRegion::rows() const { return state_->rows; }
 
 struct SharedRegion::State {
   State() = default;
+  /// For a creator.
+  State(const SharedLayout& layout, MemoryCheck check) : header{header_of(layout)} {
+    check_memory(Bytes{header.total_bytes}, check);
+    header.nonce = random_nonce();
+  }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
@@ -272,10 +276,7 @@ struct SharedRegion::State {
 SharedRegion SharedRegion::create(const std::string& name, const SharedLayout& layout, MemoryCheck check,
                                   const std::filesystem::path& directory) {
   check_name(name);
-  auto state = std::make_unique<State>();
-  state->header = header_of(layout);
-  check_memory(Bytes{state->header.total_bytes}, check);
-  state->header.nonce = random_nonce();
+  auto state = std::make_unique<State>(layout, check);
   const Place place{directory, name};
   const std::string who = fmt::format("shared region {}", place.path().string());
   state->own = Descriptor{::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
@@ -301,10 +302,7 @@ SharedRegion SharedRegion::create(const std::string& name, const SharedLayout& l
 }
 
 SharedRegion SharedRegion::create(const SharedLayout& layout, MemoryCheck check) {
-  auto state = std::make_unique<State>();
-  state->header = header_of(layout);
-  check_memory(Bytes{state->header.total_bytes}, check);
-  state->header.nonce = random_nonce();
+  auto state = std::make_unique<State>(layout, check);
   const std::string who = "shared region";
   state->own = Descriptor{::memfd_create("terrace-region", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!state->own.is_open()) fail(errno, who + ": cannot make a file in memory");

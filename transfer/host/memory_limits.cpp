@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <fstream>
 #include <string_view>
@@ -122,7 +121,7 @@ std::optional<Bytes> memory_left(const MemoryLimits& limits) {
   return left;
 }
 
-std::optional<MemoryRefusal> preflight(const MemoryRequest& request, const MemoryLimits& limits) {
+std::optional<std::string> preflight(const MemoryRequest& request, const MemoryLimits& limits) {
   TERRACE_CHECK(count(request.unit) > 0);
   std::optional<Bound> tightest;
   const auto bound = [&](Bytes left, Bytes spare, const std::string& text) {
@@ -138,11 +137,8 @@ std::optional<MemoryRefusal> preflight(const MemoryRequest& request, const Memor
                       to_string(limits.cgroup_current)));
   }
   if (!tightest || request.bytes <= tightest->left) return std::nullopt;
-  MemoryRefusal refusal;
-  refusal.fits = request.unit * (tightest->left / request.unit);
-  refusal.sentence = fmt::format("{} do not fit: {}; the largest size that fits is {}", to_string(request.bytes), tightest->text,
-                                 to_string(refusal.fits));
-  return refusal;
+  return fmt::format("{} do not fit: {}; the largest size that fits is {}", to_string(request.bytes), tightest->text,
+                     to_string(request.unit * (tightest->left / request.unit)));
 }
 
 }  // namespace terrace

@@ -18,14 +18,9 @@ struct MemoryRequest {
   Bytes spare{};  ///< how much memory must be left for other uses
 };
 
-struct MemoryRefusal {
-  Bytes fits{};          ///< the largest size that preflight() would accept, in whole units
-  std::string sentence;  ///< the requested size, the limit, and the size that fits
-};
-
 /// Checks, before memory is touched, whether a request fits the limits. The kernel kills a process that exceeds its control
-/// group, and a machine that is nearly out of memory becomes slow for all processes. Returns nothing if the request fits. If
-/// several limits are exceeded, the tightest is named.
-[[nodiscard]] std::optional<MemoryRefusal> preflight(const MemoryRequest& request, const MemoryLimits& limits);
+/// group, and a machine that is nearly out of memory becomes slow for all processes. Returns nothing if the request fits.
+/// Otherwise returns a sentence with the requested size, the tightest limit, and the largest size that fits, in whole units.
+[[nodiscard]] std::optional<std::string> preflight(const MemoryRequest& request, const MemoryLimits& limits);
 
 }  // namespace terrace

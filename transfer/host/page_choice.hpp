@@ -5,7 +5,6 @@
 #include "terrace/types.hpp"
 
 #include <cstdint>
-#include <optional>
 
 namespace terrace {
 

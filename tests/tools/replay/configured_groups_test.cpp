@@ -266,7 +266,7 @@ ReplayOptions small_tiers(const std::string& groups) {
   options.block_bytes = Bytes{1024};
   options.device_blocks = 150;
   options.host_blocks = 300;
-  options.storage = MemoryStorage{KiB * 2400};
+  options.system.storage = MemoryStorage{KiB * 2400};
   options.write_policy = WritePolicy::write_back;
   options.requests_max = 150;
   options.concurrency = 8;
@@ -299,7 +299,7 @@ TEST(GroupsReplay, compares_the_hits_of_every_group_in_every_tier) {
 
 TEST(GroupsReplay, catches_a_planted_fault_in_any_group) {
   ReplayOptions options = small_tiers("full:64,window:64:256");
-  options.storage = NoStorage{};
+  options.system.storage = NoStorage{};
   options.write_policy = WritePolicy::none;
   options.inject = Fault::flip;
   const ReplayResult result = run_replay(options);
@@ -313,7 +313,7 @@ TEST(GroupsReplay, compares_each_layer_as_it_arrives) {
     options.block_bytes = MiB * 2;  // a layer of one block is one piece
     options.device_blocks = 60;
     options.host_blocks = 120;
-    options.storage = NoStorage{};
+    options.system.storage = NoStorage{};
     options.write_policy = WritePolicy::none;
     options.requests_max = 30;
     options.layers = 2;

@@ -29,7 +29,7 @@ ReplayOptions small_tiers(Mode mode) {
   options.block_bytes = Bytes{1024};
   options.device_blocks = 150;
   options.host_blocks = 300;
-  options.storage = MemoryStorage{KiB * 800};
+  options.system.storage = MemoryStorage{KiB * 800};
   options.write_policy = WritePolicy::write_back;
   options.requests_max = 250;
   options.concurrency = 16;
@@ -87,7 +87,7 @@ TEST(ConfinedReplay, announces_requests_and_finds_their_blocks_in_the_host_tier)
                                  "\n");
   options.block_tokens = 512;
   options.block_bytes = Bytes{4096};
-  options.storage = FileStorage{.directories = {directory.path() / "store"}, .capacity = MiB, .io = IoChoice::threads};
+  options.system.storage = FileStorage{.directories = {directory.path() / "store"}, .capacity = MiB, .io = IoChoice::threads};
   options.write_policy = WritePolicy::write_through;
   options.speed = 1;
   ASSERT_EQ(replay_well(options).counts.miss, 3U);
@@ -109,7 +109,7 @@ TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
   for (const InclusionPolicy inclusion : {InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive,
                                           InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     for (const Release release : {Release::done, Release::launch}) {
-      options.inclusion = inclusion;
+      options.system.inclusion = inclusion;
       options.release = release;
       const ReplayResult result = replay_well(options);
       EXPECT_GT(result.engine.aborted, options.requests_max / 5);

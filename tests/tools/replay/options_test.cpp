@@ -236,9 +236,9 @@ TEST(Options, take_capacities_as_whole_blocks) {
 TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
   const ReplayOptions options = parse({"--storage", "file:/some/where", "--storage-capacity", "1GiB"});
   EXPECT_EQ(options.write_policy, WritePolicy::write_through);
-  EXPECT_EQ(std::get<FileStorage>(options.storage).directories, std::vector<std::filesystem::path>{"/some/where"});
-  EXPECT_EQ(std::get<FileStorage>(options.storage).capacity, GiB);
-  EXPECT_EQ(std::get<FileStorage>(options.storage).floor, Bytes{});
+  EXPECT_EQ(std::get<FileStorage>(options.system.storage).directories, std::vector<std::filesystem::path>{"/some/where"});
+  EXPECT_EQ(std::get<FileStorage>(options.system.storage).capacity, GiB);
+  EXPECT_EQ(std::get<FileStorage>(options.system.storage).floor, Bytes{});
 }
 
 TEST(Options, read_groups_and_give_them_pools) {
@@ -258,48 +258,48 @@ TEST(Options, read_groups_and_give_them_pools) {
 
 TEST(Options, take_a_floor_of_free_space) {
   const ReplayOptions options = parse({"--storage", "file:/x", "--storage-capacity", "1GiB", "--storage-floor", "2GiB"});
-  EXPECT_EQ(std::get<FileStorage>(options.storage).floor, GiB * 2);
+  EXPECT_EQ(std::get<FileStorage>(options.system.storage).floor, GiB * 2);
 }
 
 TEST(Options, stripe_storage_over_the_directories_in_their_order) {
   const Words file{"--storage", "file:/a", "--storage-capacity", "1GiB"};
-  EXPECT_EQ(std::get<FileStorage>(parse(file).storage).directories, std::vector<std::filesystem::path>{"/a"});
+  EXPECT_EQ(std::get<FileStorage>(parse(file).system.storage).directories, std::vector<std::filesystem::path>{"/a"});
   Words words = file;
   words.insert(words.end(),
                {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB", "--storage-name", "mine"});
   const ReplayOptions options = parse(words);
-  const auto& storage = std::get<FileStorage>(options.storage);
+  const auto& storage = std::get<FileStorage>(options.system.storage);
   EXPECT_EQ(storage.directories, (std::vector<std::filesystem::path>{"/a", "/b", "/c"}));
   EXPECT_EQ(storage.stripe_bytes, MiB);
   EXPECT_EQ(storage.name, "mine");
   EXPECT_FALSE(storage.accept_lost_directories);
   words.emplace_back("--storage-accept-lost");
-  EXPECT_TRUE(std::get<FileStorage>(parse(words).storage).accept_lost_directories);
+  EXPECT_TRUE(std::get<FileStorage>(parse(words).system.storage).accept_lost_directories);
 }
 
 TEST(Options, let_the_kernel_decide_about_io_uring_where_nothing_is_said) {
   const Words file{"--storage", "file:/some/where", "--storage-capacity", "1GiB"};
-  EXPECT_EQ(std::get<FileStorage>(parse(file).storage).io, IoChoice::automatic);
+  EXPECT_EQ(std::get<FileStorage>(parse(file).system.storage).io, IoChoice::automatic);
   for (const IoChoice io : {IoChoice::automatic, IoChoice::uring, IoChoice::threads}) {
     Words words = file;
     words.insert(words.end(), {"--storage-io", std::string{to_string(io)}});
-    EXPECT_EQ(std::get<FileStorage>(parse(words).storage).io, io);
+    EXPECT_EQ(std::get<FileStorage>(parse(words).system.storage).io, io);
   }
 }
 
 TEST(Options, make_file_storage_resilient_as_they_are_told) {
   const Words file{"--storage", "file:/some/where", "--storage-capacity", "1GiB"};
-  EXPECT_EQ(parse(file).storage_guard.read_retries, 1U);
+  EXPECT_EQ(parse(file).system.storage_guard->read_retries, 1U);
   Words words = file;
   words.insert(words.end(), {"--storage-retries", "3", "--storage-breaker-failures", "9", "--storage-breaker-window", "0.25",
                              "--storage-breaker-probe", "60"});
   const ReplayOptions options = parse(words);
-  EXPECT_EQ(options.storage_guard.read_retries, 3U);
-  EXPECT_EQ(options.storage_guard.write_retries, 3U);
-  EXPECT_EQ(options.storage_guard.breaker.failures_max, 9U);
-  EXPECT_EQ(options.storage_guard.breaker.window, std::chrono::milliseconds{250});
-  EXPECT_EQ(options.storage_guard.breaker.probe_first, std::chrono::seconds{60});
-  EXPECT_EQ(options.storage_guard.breaker.probe_max, std::chrono::seconds{60}) << "no less than the first";
+  EXPECT_EQ(options.system.storage_guard->read_retries, 3U);
+  EXPECT_EQ(options.system.storage_guard->write_retries, 3U);
+  EXPECT_EQ(options.system.storage_guard->breaker.failures_max, 9U);
+  EXPECT_EQ(options.system.storage_guard->breaker.window, std::chrono::milliseconds{250});
+  EXPECT_EQ(options.system.storage_guard->breaker.probe_first, std::chrono::seconds{60});
+  EXPECT_EQ(options.system.storage_guard->breaker.probe_max, std::chrono::seconds{60}) << "no less than the first";
 }
 
 TEST(Options, know_every_inclusion_policy_mode_and_fault) {
@@ -309,11 +309,11 @@ TEST(Options, know_every_inclusion_policy_mode_and_fault) {
     words.insert(words.end(), {option, value});
     return parse(words);
   };
-  EXPECT_EQ(with("--inclusion", "non-inclusive").inclusion, InclusionPolicy::non_inclusive);
-  EXPECT_EQ(with("--inclusion", "exclusive").inclusion, InclusionPolicy::exclusive);
-  EXPECT_EQ(with("--relation", "inclusive").inclusion, InclusionPolicy::inclusive) << "the earlier name";
-  EXPECT_EQ(with("--inclusion", "lazy-exclusive").inclusion, InclusionPolicy::lazy_exclusive);
-  EXPECT_EQ(with("--relation", "keep").inclusion, InclusionPolicy::non_inclusive) << "and word";
+  EXPECT_EQ(with("--inclusion", "non-inclusive").system.inclusion, InclusionPolicy::non_inclusive);
+  EXPECT_EQ(with("--inclusion", "exclusive").system.inclusion, InclusionPolicy::exclusive);
+  EXPECT_EQ(with("--relation", "inclusive").system.inclusion, InclusionPolicy::inclusive) << "the earlier name";
+  EXPECT_EQ(with("--inclusion", "lazy-exclusive").system.inclusion, InclusionPolicy::lazy_exclusive);
+  EXPECT_EQ(with("--relation", "keep").system.inclusion, InclusionPolicy::non_inclusive) << "and word";
   EXPECT_EQ(with("--write-policy", "none").write_policy, WritePolicy::none);
   EXPECT_EQ(with("--write-policy", "selective").write_policy, WritePolicy::selective);
   EXPECT_EQ(with("--write-policy", "write-back").write_policy, WritePolicy::write_back);
@@ -331,7 +331,7 @@ TEST(Options, take_the_speeds_of_compute_and_disk) {
                                        "--storage-capacity", "1GiB", "--storage-bandwidth", "50MiB"});
   EXPECT_EQ(options.prefill_speed, 20000);
   EXPECT_EQ(options.loads, Loads::none);
-  EXPECT_EQ(std::get<FileStorage>(options.storage).bandwidth, per_second(MiB * 50));
+  EXPECT_EQ(std::get<FileStorage>(options.system.storage).bandwidth, per_second(MiB * 50));
 }
 
 TEST(Options, take_an_engines_limits_as_they_are_given) {
@@ -351,12 +351,13 @@ TEST(Options, no_fence_releases_at_launch_since_nothing_shows_otherwise) {
 TEST(Options, have_as_many_ranks_as_are_asked_for) {
   EXPECT_EQ(parse({}).ranks(), 1U);
   EXPECT_EQ(parse({"--ranks", "4"}).ranks(), 4U);
-  EXPECT_EQ(parse({"--ranks", "4"}).rank_payload, RankPayload::sharded);
+  EXPECT_EQ(parse({"--ranks", "4"}).system.rank_payload, RankPayload::sharded);
   EXPECT_EQ(parse({"--device", "emulated,emulated"}).ranks(), 2U);
   EXPECT_EQ(parse({"--device", "emulated,emulated", "--ranks", "2", "--rank-payload", "replicated"}).ranks(), 2U);
-  EXPECT_EQ(parse({"--device", "emulated,emulated", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
+  EXPECT_EQ(parse({"--device", "emulated,emulated", "--rank-payload", "replicated"}).system.rank_payload,
+            RankPayload::replicated);
   // A replicated block need not be divisible by the number of ranks.
-  EXPECT_EQ(parse({"--ranks", "3", "--rank-payload", "replicated"}).rank_payload, RankPayload::replicated);
+  EXPECT_EQ(parse({"--ranks", "3", "--rank-payload", "replicated"}).system.rank_payload, RankPayload::replicated);
 }
 
 TEST(Options, know_every_policy) {
@@ -407,9 +408,9 @@ TEST(Preflight, refuses_more_memory_than_there_is_and_says_what_fits) {
 
 TEST(Preflight, counts_storage_in_memory_and_does_not_overflow) {
   ReplayOptions options = of_blocks(1, 1);
-  options.storage = MemoryStorage{GiB};
+  options.system.storage = MemoryStorage{GiB};
   EXPECT_NE(refusal(options, GiB), "");
-  options.storage = MemoryStorage{TiB * 16'000'000};
+  options.system.storage = MemoryStorage{TiB * 16'000'000};
   options.host_blocks = 1'000'000'000;
   options.block_bytes = MiB * 512;
   EXPECT_NE(refusal(options, GiB), "");

@@ -34,7 +34,7 @@ ReplayOptions reference_of(const std::filesystem::path& trace, std::uint32_t dev
   options.block_bytes = block_bytes;
   options.device_blocks = device_blocks;
   options.host_blocks = host_blocks;
-  options.inclusion = inclusion;
+  options.system.inclusion = inclusion;
   options.reference = true;
   options.concurrency = 1;
   return options;
@@ -113,7 +113,7 @@ TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well
 /// Each tier's policy decides by what it sees. With the default inclusion policy the two together are not behind LRU.
 TEST(TwoTierPolicies, the_default_policy_hits_at_most_a_tenth_of_a_point_less_than_lru) {
   const auto hit_rate = [](const std::filesystem::path& trace, std::uint32_t host_blocks, const PolicyFactory& policy) {
-    ReplayOptions options = reference_of(trace, 3000, host_blocks, ReplayOptions{}.inclusion);
+    ReplayOptions options = reference_of(trace, 3000, host_blocks, ReplayOptions{}.system.inclusion);
     options.policy.make = policy;
     const ReplayResult result = run_replay(options);
     expect_sound(options, result);
@@ -198,7 +198,7 @@ std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_block
                            WritePolicy write_policy = WritePolicy::none) {
   ReplayOptions options = reference_of({}, device_blocks, host_blocks, inclusion);
   options.write_policy = write_policy;
-  if (write_policy != WritePolicy::none) options.storage = MemoryStorage{MiB * 4};
+  if (write_policy != WritePolicy::none) options.system.storage = MemoryStorage{MiB * 4};
   options.block_tokens = 64;
   options.requests_max = 1500;
   const ReplayResult result = run_replay(options);

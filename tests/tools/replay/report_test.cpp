@@ -141,8 +141,8 @@ TEST(Report, says_in_its_config_what_was_replayed) {
   ReplayOptions options;
   options.trace = "a/b.jsonl.gz";
   options.block_bytes = KiB * 4;
-  options.storage = FileStorage{.directories = {"/some/where"}, .capacity = GiB};
-  options.inclusion = InclusionPolicy::exclusive;
+  options.system.storage = FileStorage{.directories = {"/some/where"}, .capacity = GiB};
+  options.system.inclusion = InclusionPolicy::exclusive;
   options.speed = 2;
   options.step_tokens = 512;
   options.abort_rate = 0.25;
@@ -208,7 +208,7 @@ TEST(Report, names_the_first_mismatch) {
 
 TEST(Report, of_people_has_the_shares_and_the_counts) {
   ReplayOptions options;
-  options.storage = MemoryStorage{GiB};
+  options.system.storage = MemoryStorage{GiB};
   ReplayResult result = some_result();
   result.counts.total = 1'234'567;
   result.counts.found[Source::device] = 617'284;
@@ -223,7 +223,7 @@ TEST(Report, of_people_has_the_shares_and_the_counts) {
 
 TEST(Report, of_people_says_how_often_a_block_was_not_stored_and_why) {
   ReplayOptions options;
-  options.storage = MemoryStorage{GiB};
+  options.system.storage = MemoryStorage{GiB};
   ReplayResult result = some_result();
   EXPECT_EQ(to_table(options, result).find("not stored"), std::string::npos);
   result.manager.store_gone = 1000;

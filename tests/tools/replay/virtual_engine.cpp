@@ -98,10 +98,7 @@ VirtualResult VirtualEngine::run(std::span<const VirtualRequest> requests) {
 
 void VirtualEngine::step(VirtualResult& result) {
   tokens_ = 0;
-  Answer answer;
-  for (Action action = scheduler_.begin_step(); action.kind != Action::Kind::end; action = scheduler_.resume(answer)) {
-    answer = carry_out(action);
-  }
+  scheduler_.step([this](const Action& action) { return carry_out(action); });
   launch();
   pass(tokens_ > 0 ? step_time + token_time * tokens_ : 1ms);
   device_.run();

@@ -101,12 +101,6 @@ class ConfinedDriver {
     std::vector<TimePoint> prompted;   ///< arrival times of the requests that get their first token in this launch
     std::vector<RequestNumber> ended;
   };
-  /// The part of a request in the next launch.
-  struct Member {
-    RequestNumber request = 0;
-    std::uint64_t tokens_end = 0;
-    bool last = false;
-  };
 
   // Each function that returns a bool tells whether anything happened. If so, the loop runs again before it sleeps.
 
@@ -212,11 +206,11 @@ class ConfinedDriver {
 
   bool step() {
     bool progress = false;
-    Answer answer;
-    for (Action action = scheduler_.begin_step(); action.kind != Action::Kind::end; action = scheduler_.resume(answer)) {
-      answer = carry_out(action);
+    scheduler_.step([&](const Action& action) {
+      const Answer answer = carry_out(action);
       progress |= answer.outcome != Answer::Outcome::no_room;
-    }
+      return answer;
+    });
     launch();
     cache_.end_step();
     return progress;
@@ -249,7 +243,6 @@ class ConfinedDriver {
         if (Flight& aborted = flight(action.request); aborted.lease) end_lease(aborted);
         flights_.erase(action.request);
         break;
-      case Action::Kind::end: break;
     }
     return {};
   }
@@ -354,7 +347,7 @@ class ConfinedDriver {
       batch_.add_tokens(request.number, request.keys, *table, rules_[g].config().block_tokens, action.tokens, groups_[g]);
     }
     flight.ending = action.last;
-    members_.push_back({action.request, action.tokens.to, action.last});
+    members_.push_back(action);
   }
 
   /// Launches the batch that was gathered, and shares the blocks that it fills.
@@ -365,13 +358,13 @@ class ConfinedDriver {
     Launch launch;
     launch.number = launched.number;
     launch.batch = std::move(batch);
-    for (const Member& member : members_) {
+    for (const Action& member : members_) {
       Flight& flight = this->flight(member.request);
       flight.computed = launched.fence;
       if (!flight.begun) launch.begun.push_back(member.request);
       flight.begun = true;
-      flight.launched_tokens = member.tokens_end;
-      if (!flight.prompted && member.tokens_end >= flight.request.prompt_tokens) {
+      flight.launched_tokens = member.tokens.to;
+      if (!flight.prompted && member.tokens.to >= flight.request.prompt_tokens) {
         flight.prompted = true;
         launch.prompted.push_back(flight.came);
       }
@@ -465,7 +458,7 @@ class ConfinedDriver {
   std::deque<Prepared> coming_;  ///< the next requests of the trace, which are not due yet or cannot be admitted
   std::size_t announced_ = 0;    ///< the first of them, of which the cache has been told (ReplayOptions::prefetch_ahead)
   ComputeBatch batch_;
-  std::vector<Member> members_;  ///< the requests in batch_
+  std::vector<Action> members_;  ///< the computations in batch_
   std::deque<Launch> launched_;
 };
 

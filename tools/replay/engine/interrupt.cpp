@@ -39,10 +39,10 @@ void handle(int signal, void (*handler)(int), int flags) {
 
 }  // namespace
 
-Interrupt::Interrupt(Waker& waker, std::chrono::seconds work_left) {
+Interrupt::Interrupt(Waker* waker, std::chrono::seconds work_left) {
   requested_ = false;
   alarm_seconds_ = static_cast<unsigned>((patience + work_left).count());
-  waker_ = &waker;
+  waker_ = waker;
   handle(SIGALRM, on_alarm, 0);
   handle(SIGINT, on_signal, SA_RESETHAND | SA_RESTART);
   handle(SIGTERM, on_signal, SA_RESETHAND | SA_RESTART);

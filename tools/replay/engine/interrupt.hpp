@@ -11,8 +11,9 @@ namespace terrace::tools {
 /// any.
 class Interrupt {
  public:
-  /// The signal wakes `waker`, which must outlive this object. `work_left` is added to the time in which the process must end.
-  explicit Interrupt(Waker& waker, std::chrono::seconds work_left = {});
+  /// The signal wakes `waker`, which must outlive this object; null: it wakes nobody. `work_left` is added to the time in which
+  /// the process must end.
+  explicit Interrupt(Waker* waker = nullptr, std::chrono::seconds work_left = {});
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;

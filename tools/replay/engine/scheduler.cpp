@@ -13,91 +13,74 @@ void Scheduler::add(const ScheduledRequest& request) {
   added.known = request.prompt_tokens;
 }
 
-Action Scheduler::begin_step() {
-  TERRACE_CHECK(phase_ == Phase::idle);
-  phase_ = Phase::aborting;
-  served_ = 0;
+void Scheduler::step(const CarryOut& carry_out) {
   tokens_left_ = limits_.step_tokens;
   computing_ = 0;
   preempted_ = false;
-  return advance();
-}
-
-Action Scheduler::resume(Answer answer) {
-  using Outcome = Answer::Outcome;
-  TERRACE_CHECK(phase_ != Phase::idle);
-  if (asked_.kind == Action::Kind::abort || asked_.kind == Action::Kind::compute) return advance();
-
-  Request& request = requests_.at(asked_.request);
-  switch (asked_.kind) {
-    case Action::Kind::extend:
-      if (answer.outcome == Outcome::no_room) return make_room(request);
-      request.blocks += asked_.blocks;
-      return compute(request);
-    case Action::Kind::preempt:
-      wait_again(request);
-      return asked_.request == extending_ ? advance() : serve(requests_.at(extending_));
-    case Action::Kind::acquire:
-      switch (answer.outcome) {
-        case Outcome::done:
-          ++in_flight_;
-          became_ready(asked_.request, answer.hit_blocks);
-          return compute(request);
-        case Outcome::pending:
-          ++in_flight_;
-          request.state = State::pending;
-          return advance();
-        case Outcome::never_fits: forget(request); return advance();
-        case Outcome::no_room:
-          phase_ = Phase::idle;  // the requests behind it wait, too
-          return advance();
-      }
-      break;
-    default: break;
+  while (Request* const request = next_aborted()) {
+    const RequestNumber number = request->wanted.number;
+    ++counts_.aborted;
+    forget(*request);
+    carry_out({.kind = Action::Kind::abort, .request = number});
   }
-  TERRACE_CHECK(false);
-  return {};
-}
-
-/// Returns the next action of this step.
-Action Scheduler::advance() {
-  if (phase_ == Phase::aborting) {
-    if (Request* const request = next_aborted()) {
-      const RequestNumber number = request->wanted.number;
-      ++counts_.aborted;
-      forget(*request);
-      return ask(Action::Kind::abort, number);
-    }
-    phase_ = Phase::running;
-    served_ = 0;
+  RequestNumber served = 0;
+  while (Request* const request = next_running(served)) {
+    served = request->wanted.number;
+    serve(*request, carry_out);
   }
-  if (phase_ == Phase::running) {
-    if (Request* const request = next_running()) {
-      served_ = request->wanted.number;
-      return serve(*request);
-    }
-    phase_ = Phase::admitting;
+  while (Request* const request = next_waiting()) {
+    if (!admit(*request, carry_out)) break;
   }
-  if (phase_ == Phase::admitting) {
-    if (Request* const request = next_waiting()) {
-      request->blocks = blocks_to_acquire(request->known, request->end(), limits_.block_tokens);
-      return ask(Action::Kind::acquire, request->wanted.number, request->blocks, {0, request->known});
-    }
-  }
-  phase_ = Phase::idle;
   counts_.steps += computing_ > 0 ? 1 : 0;
   counts_.requests_in_steps += computing_;
-  return ask(Action::Kind::end, 0);
 }
 
 /// A running request computes as many tokens as the step has left, after it has got the blocks for them.
-Action Scheduler::serve(Request& request) {
+void Scheduler::serve(Request& request, const CarryOut& carry_out) {
   const std::uint32_t needed = blocks_for(request.computed + std::min(request.known - request.computed, tokens_left_));
-  if (needed <= request.blocks) return compute(request);
-  return ask(Action::Kind::extend, request.wanted.number, needed - request.blocks);
+  if (needed <= request.blocks || extend(request, needed - request.blocks, carry_out)) compute(request, carry_out);
 }
 
-Action Scheduler::compute(Request& request) {
+/// Preempts others until there is room. Returns false if the request does not go on in this step.
+bool Scheduler::extend(Request& request, std::uint32_t blocks, const CarryOut& carry_out) {
+  const Action wanted{.kind = Action::Kind::extend, .request = request.wanted.number, .blocks = blocks};
+  while (carry_out(wanted).outcome == Answer::Outcome::no_room) {
+    Request* const preempted = next_preempted();
+    // Requests that end, and copies that are under way, will free blocks soon.
+    if (preempted == nullptr) return false;
+    ++counts_.preemptions;
+    preempted_ = true;
+    carry_out({.kind = Action::Kind::preempt, .request = preempted->wanted.number});
+    wait_again(*preempted);
+    if (preempted == &request) return false;
+  }
+  request.blocks += blocks;
+  return true;
+}
+
+/// Returns false if the request, and so those behind it, must wait.
+bool Scheduler::admit(Request& request, const CarryOut& carry_out) {
+  const RequestNumber number = request.wanted.number;
+  request.blocks = blocks_to_acquire(request.known, request.end(), limits_.block_tokens);
+  const Answer answer =
+      carry_out({.kind = Action::Kind::acquire, .request = number, .blocks = request.blocks, .tokens = {0, request.known}});
+  switch (answer.outcome) {
+    case Answer::Outcome::done:
+      ++in_flight_;
+      became_ready(number, answer.hit_blocks);
+      compute(request, carry_out);
+      return true;
+    case Answer::Outcome::pending:
+      ++in_flight_;
+      request.state = State::pending;
+      return true;
+    case Answer::Outcome::never_fits: forget(request); return true;
+    case Answer::Outcome::no_room: return false;
+  }
+  return false;
+}
+
+void Scheduler::compute(Request& request, const CarryOut& carry_out) {
   const std::uint64_t from = request.computed;
   const std::uint64_t to = from + std::min(request.known - from, tokens_left_);
   tokens_left_ -= to - from;
@@ -105,31 +88,10 @@ Action Scheduler::compute(Request& request) {
   counts_.add({from, to}, request.furthest, request.wanted.prompt_tokens);
   request.computed = to;
   request.furthest = std::max(request.furthest, to);
-  if (to == request.known) {
-    if (to == request.end()) {
-      request.state = State::ending;
-    } else {
-      ++request.known;
-    }
-  }
-  return ask(Action::Kind::compute, request.wanted.number, 0, {from, to}, request.state == State::ending);
-}
-
-/// Handles a running request that could not be extended.
-Action Scheduler::make_room(Request& request) {
-  Request* oldest = nullptr;
-  Request* youngest = nullptr;
-  for (auto& [number, other] : requests_) {
-    if (other.state != State::running && other.state != State::pending) continue;
-    if (oldest == nullptr) oldest = &other;
-    youngest = &other;
-  }
-  // No request can be preempted. Requests that end, and copies that are under way, will free blocks soon.
-  if (youngest == oldest) return advance();
-  ++counts_.preemptions;
-  preempted_ = true;
-  extending_ = request.wanted.number;
-  return ask(Action::Kind::preempt, youngest->wanted.number);
+  const bool last = to == request.end();
+  if (last) request.state = State::ending;
+  else if (to == request.known) ++request.known;
+  carry_out({.kind = Action::Kind::compute, .request = request.wanted.number, .tokens = {from, to}, .last = last});
 }
 
 Scheduler::Request* Scheduler::next_aborted() {
@@ -143,9 +105,9 @@ Scheduler::Request* Scheduler::next_aborted() {
   return nullptr;
 }
 
-Scheduler::Request* Scheduler::next_running() {
+Scheduler::Request* Scheduler::next_running(RequestNumber after) {
   if (tokens_left_ == 0) return nullptr;
-  for (auto at = requests_.upper_bound(served_); at != requests_.end(); ++at) {
+  for (auto at = requests_.upper_bound(after); at != requests_.end(); ++at) {
     if (at->second.state == State::running) return &at->second;
   }
   return nullptr;
@@ -157,6 +119,18 @@ Scheduler::Request* Scheduler::next_waiting() {
     if (request.state == State::waiting) return &request;
   }
   return nullptr;
+}
+
+/// The youngest request that holds blocks, unless it is the only one.
+Scheduler::Request* Scheduler::next_preempted() {
+  Request* oldest = nullptr;
+  Request* youngest = nullptr;
+  for (auto& [number, request] : requests_) {
+    if (request.state != State::running && request.state != State::pending) continue;
+    if (oldest == nullptr) oldest = &request;
+    youngest = &request;
+  }
+  return youngest == oldest ? nullptr : youngest;
 }
 
 void Scheduler::became_ready(RequestNumber number, std::uint32_t hit_blocks) {

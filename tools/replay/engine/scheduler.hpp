@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -63,7 +64,7 @@ struct ScheduledRequest {
   std::optional<AbortPoint> abort;
 };
 
-/// The next thing that the driver of the scheduler must do, before it calls resume() with the answer.
+/// A thing that the driver of the scheduler must do at once.
 struct Action {
   enum class Kind : std::uint8_t {
     abort,    ///< the request is aborted: release its lease, if it has one
@@ -72,12 +73,11 @@ struct Action {
     /// acquire `blocks` for its first `tokens.to` tokens; answers: done (with hit_blocks), pending, no_room, never_fits
     acquire,
     compute,  ///< add `tokens` to this step; after the request's `last` part the driver must call ended() when it is computed
-    end,      ///< the step is complete: launch it
   };
-  Kind kind = Kind::end;
+  Kind kind = Kind::compute;
   RequestNumber request = 0;
   std::uint32_t blocks = 0;
-  TokenRange tokens;
+  TokenRange tokens{};
   bool last = false;
 };
 
@@ -90,8 +90,6 @@ struct Answer {
 
 /// Decides what a continuous-batching engine does in each step. It does no I/O and has no clock, no thread and no cache; results
 /// from the cache come as answers.
-///
-///     for (Action action = scheduler.begin_step(); action.kind != Action::Kind::end; action = scheduler.resume(answer)) …
 ///
 /// In a step, requests that reached their abort point are aborted first. Then the running requests get tokens, in order: one
 /// token for a request that decodes, and as many as the step has left for a request whose prompt is not complete. Then waiting
@@ -113,9 +111,9 @@ class Scheduler {
   /// Whether one more request, in addition to those that wait, could be admitted.
   [[nodiscard]] bool wants_more() const { return requests_.size() < limits_.in_flight_max; }
 
-  [[nodiscard]] Action begin_step();
-  /// Continues the step after an action. Do not call it after `end`.
-  [[nodiscard]] Action resume(Answer answer);
+  using CarryOut = std::function<Answer(const Action&)>;
+  /// Decides one step. Has each action carried out before it decides the next one. After that the driver launches the step.
+  void step(const CarryOut& carry_out);
 
   // Only between steps:
 
@@ -147,35 +145,27 @@ class Scheduler {
     /// The value of `known` at which the request is complete.
     [[nodiscard]] std::uint64_t end() const { return tokens_computed(wanted.prompt_tokens, wanted.output_tokens); }
   };
-  using Requests = std::map<RequestNumber, Request>;
-  enum class Phase : std::uint8_t { aborting, running, admitting, idle };
 
-  Action advance();
-  Action serve(Request& request);
-  Action compute(Request& request);
-  Action make_room(Request& request);
+  void serve(Request& request, const CarryOut& carry_out);
+  [[nodiscard]] bool extend(Request& request, std::uint32_t blocks, const CarryOut& carry_out);
+  [[nodiscard]] bool admit(Request& request, const CarryOut& carry_out);
+  void compute(Request& request, const CarryOut& carry_out);
   [[nodiscard]] Request* next_aborted();
-  [[nodiscard]] Request* next_running();
+  [[nodiscard]] Request* next_running(RequestNumber after);
   [[nodiscard]] Request* next_waiting();
+  [[nodiscard]] Request* next_preempted();
   void forget(Request& request);
   void wait_again(Request& request);
-  Action ask(Action::Kind kind, RequestNumber request, std::uint32_t blocks = 0, TokenRange tokens = {}, bool last = false) {
-    return asked_ = Action{kind, request, blocks, tokens, last};
-  }
   [[nodiscard]] std::uint32_t blocks_for(std::uint64_t tokens) const {
     return static_cast<std::uint32_t>((tokens + limits_.block_tokens - 1) / limits_.block_tokens);
   }
 
   SchedulerLimits limits_;
-  Requests requests_;
+  std::map<RequestNumber, Request> requests_;
   std::uint32_t in_flight_ = 0;
   EngineCounts& counts_;
 
   // State of the current step.
-  Phase phase_ = Phase::idle;
-  Action asked_;
-  RequestNumber served_ = 0;     ///< the last request that was looked at in this phase
-  RequestNumber extending_ = 0;  ///< the request for which another one is preempted
   std::uint64_t tokens_left_ = 0;
   std::uint64_t computing_ = 0;  ///< requests that are part of the step
   bool preempted_ = false;

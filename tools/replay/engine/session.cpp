@@ -50,7 +50,7 @@ Session::Session(const ReplayOptions& options, RequestSource& source, RankDevice
       aborts_{options.seed, options.abort_rate} {
   const std::vector<PoolOptions> pools = pools_of(options);
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
-    const bool sharded = options.rank_payload == RankPayload::sharded;
+    const bool sharded = options.system.rank_payload == RankPayload::sharded;
     std::vector<BlockShape> shapes;
     for (const GroupConfig& group : groups_of(options)) {
       const PoolOptions& pool = pools[group.pool.value()];

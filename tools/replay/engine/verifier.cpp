@@ -62,12 +62,6 @@ std::size_t differing_byte(const Chunk& expected, std::span<const std::byte> fou
 
 constexpr std::uint64_t sample_every = 16;
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 }  // namespace
 
 void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
@@ -152,8 +146,6 @@ std::size_t BlockShape::offset_of(std::uint32_t token) const {
   return count(bytes) * token / tokens / word * word;
 }
 
-Verifier::Verifier(Verify verify, const BlockShape& shape) : Verifier{verify, std::vector{shape}} {}
-
 Verifier::Verifier(Verify verify, std::vector<BlockShape> shapes) : verify_{verify}, shapes_{std::move(shapes)} {
   Bytes largest{};
   for (const BlockShape& shape : shapes_) largest = std::max(largest, shape.bytes);
@@ -161,13 +153,14 @@ Verifier::Verifier(Verify verify, std::vector<BlockShape> shapes) : verify_{veri
 }
 
 void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
-  const Clock::time_point begin = Clock::now();
+  using Seconds = std::chrono::duration<double>;
+  const auto begin = std::chrono::steady_clock::now();
   for (ComputeBatch::Hits& hits : batch.hits) compare(hits, access);
-  const Clock::time_point compared = Clock::now();
+  const auto compared = std::chrono::steady_clock::now();
   for (const ComputeBatch::Part& part : batch.parts) write(part, access);
   const std::lock_guard lock{mutex_};
-  totals_.verify_seconds += seconds_between(begin, compared);
-  totals_.content_seconds += seconds_between(compared, Clock::now());
+  totals_.verify_seconds += Seconds{compared - begin}.count();
+  totals_.content_seconds += Seconds{std::chrono::steady_clock::now() - compared}.count();
 }
 
 void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {

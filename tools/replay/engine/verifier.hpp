@@ -109,11 +109,12 @@ struct Mismatch {
 
 [[nodiscard]] std::string describe(const Mismatch& mismatch);
 
-/// What a verifier has done so far. Includes hits of requests that were aborted later.
+/// What a verifier has done so far, on the device's thread. Includes hits of requests that were aborted later, or that came back
+/// after a preemption.
 struct VerifierTotals {
   std::uint64_t compared = 0;
   std::uint64_t group_blocks = 0;    ///< hit blocks of groups other than the first that were compared
-  std::uint64_t layered_blocks = 0;  ///< hit blocks of which single layers were compared
+  std::uint64_t layered_blocks = 0;  ///< hit blocks of which single layers were compared, once for each time
   std::uint64_t mismatches = 0;
   std::optional<Mismatch> first_mismatch;
   double verify_seconds = 0;   ///< spent on comparing
@@ -125,7 +126,7 @@ struct VerifierTotals {
 /// at a time; totals() from any.
 class Verifier {
  public:
-  Verifier(Verify verify, const BlockShape& shape);
+  Verifier(Verify verify, const BlockShape& shape) : Verifier{verify, std::vector{shape}} {}
   /// `shapes`: those of the blocks, by GroupId.
   Verifier(Verify verify, std::vector<BlockShape> shapes);
 

@@ -5,10 +5,8 @@
 #include "tools/replay/workload/workloads.hpp"
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include <string>
-#include <string_view>
 
 namespace terrace::tools {
 namespace {

@@ -12,12 +12,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -68,12 +68,13 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
 /// Refuses devices that this machine does not have.
 void check_devices(const ReplayOptions& options, const Config& config) {
   const std::string name = config.spelling("rank.device");
+  const std::vector<std::optional<int>> devices = options.devices();
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
-    const std::optional<int> cuda = options.devices[rank];
+    const std::optional<int> cuda = devices[rank];
     const std::optional<std::string> why = cuda ? CudaDevice::unavailable(*cuda) : std::nullopt;
     if (!why) continue;
     if (rank == 0 || !config.has("ranks")) throw UsageError{unusable_device(name, *cuda, *why)};
-    const std::string first = device_name(options.devices.front());
+    const std::string first = device_name(devices.front());
     throw UsageError{fmt::format("{} {} for {} ranks: {}; several may be on one GPU: {} {},{}", name, first, options.ranks(),
                                  *why, name, first, first)};
   }
@@ -90,20 +91,11 @@ void choose_system(ReplayOptions& options, const Config& config) {
     throw UsageError{fmt::format("{}: a replay has no engine with slots of its own", config.spelling("engine-owns-slots"))};
   }
   options.system.idle_service = false;  // a replay is never idle
-  options.devices.clear();
-  for (const RankOptions& rank : system.ranks) {
-    const auto* const gpu = std::get_if<CudaGpu>(&rank.device);
-    options.devices.push_back(gpu == nullptr ? std::nullopt : std::optional{gpu->ordinal});
-  }
   check_devices(options, config);
-  options.rank_payload = system.rank_payload;
   options.block_bytes = system.pools.front().block_bytes;
   options.layers = system.pools.front().layers;
   options.device_blocks = system.pools.front().device_blocks.value();
   options.host_blocks = system.pools.front().host_blocks.value();
-  options.storage = system.storage;
-  options.storage_guard = system.storage_guard.value_or(ResilienceOptions{});
-  options.inclusion = system.inclusion;
   options.write_policy = system.write_policy.value();
   if (config.has("policy") || !options.reference) options.policy = {config.value("policy"), system.policy};
 }
@@ -116,7 +108,7 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   }
   // If the computation takes no time, loading is never faster. So hits are loaded unless the options say how long something
   // takes.
-  const auto* const file = std::get_if<FileStorage>(&options.storage);
+  const auto* const file = std::get_if<FileStorage>(&options.system.storage);
   const bool slow_disk = file != nullptr && file->bandwidth != BytesPerSecond{};
   const bool configured = arguments.config.has("loads");
   const bool measured = configured ? options.system.loads == LoadPolicy::measured : options.prefill_speed > 0 || slow_disk;
@@ -246,7 +238,7 @@ void check_layers(const ReplayOptions& options, const Config& config) {
     if (options.reference) throw UsageError{fmt::format("--reference copies whole blocks: {} makes no sense with it", name)};
     if (options.mode == Mode::loop) throw UsageError{fmt::format("{} runs in --mode confined", name)};
     constexpr std::uint64_t word = 8;
-    const std::uint64_t ranks = options.rank_payload == RankPayload::replicated ? 1 : options.ranks();
+    const std::uint64_t ranks = options.system.rank_payload == RankPayload::replicated ? 1 : options.ranks();
     const std::uint64_t unit = word * ranks * layers;
     if (count(pools[pool].block_bytes) % unit == 0) continue;
     throw UsageError{fmt::format("{}: {} cannot be divided into {} layers: use a multiple of {} bytes",
@@ -267,26 +259,16 @@ void share_pools(std::vector<GroupConfig>& groups) {
 }  // namespace
 
 std::string_view to_string(Loads loads) {
-  switch (loads) {
-    case Loads::measured: return "measured";
-    case Loads::always: return "always";
-    case Loads::host: return "host";
-    case Loads::none: return "none";
-  }
-  return "?";
+  constexpr std::array names{"measured", "always", "host", "none"};
+  return names.at(static_cast<std::size_t>(loads));
 }
 std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confined" : "loop"; }
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
 std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }
 
 std::string_view to_string(Fault fault) {
-  switch (fault) {
-    case Fault::none: return "none";
-    case Fault::flip: return "flip";
-    case Fault::late: return "late";
-    case Fault::no_fence: return "no-fence";
-  }
-  return "?";
+  constexpr std::array names{"none", "flip", "late", "no-fence"};
+  return names.at(static_cast<std::size_t>(fault));
 }
 
 EmulatedFaults emulated(Fault fault) {
@@ -302,8 +284,17 @@ EmulatedFaults emulated(Fault fault) {
 
 std::string_view planted_unit(Fault fault) { return fault == Fault::flip ? "blocks" : "copies"; }
 
+std::vector<std::optional<int>> ReplayOptions::devices() const {
+  std::vector<std::optional<int>> all;
+  for (const RankOptions& rank : system.ranks) {
+    const auto* const gpu = std::get_if<CudaGpu>(&rank.device);
+    all.push_back(gpu == nullptr ? std::nullopt : std::optional{gpu->ordinal});
+  }
+  return all;
+}
+
 std::uint32_t ReplayOptions::emulated_ranks() const {
-  return static_cast<std::uint32_t>(std::ranges::count(devices, std::optional<int>{}));
+  return static_cast<std::uint32_t>(std::ranges::count(devices(), std::optional<int>{}));
 }
 
 ReplayOptions resolve(const ReplayArguments& arguments) {

@@ -7,6 +7,7 @@
 #include "terrace/policies.hpp"
 #include "terrace/system.hpp"
 #include "terrace/types.hpp"
+#include "tools/cli.hpp"
 #include "tools/usage_error.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
@@ -22,10 +23,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-namespace CLI {
-class App;
-}
 
 namespace terrace::tools {
 
@@ -80,11 +77,8 @@ struct ReplayOptions {
   std::uint64_t requests_max = all_requests;  ///< number of requests to serve after those
   std::uint32_t block_tokens = 0;
 
-  /// The options of the cache as configured. The fields below that it has too are those that a replay uses or changes; they win.
+  /// The options of the cache as configured. The fields below that it has too are those that a replay changes; they win.
   CacheSystemOptions system;
-  /// By rank, at least one: the number of a CUDA device; empty for an emulated one.
-  std::vector<std::optional<int>> devices{std::nullopt};
-  RankPayload rank_payload = RankPayload::sharded;
   Bytes block_bytes = KiB * 64;
   /// The KV cache groups, by GroupId, with their pools; empty: one with full attention. A hash unit has block_tokens tokens.
   std::vector<GroupConfig> groups{};
@@ -93,9 +87,6 @@ struct ReplayOptions {
   std::uint32_t layers = 1;  ///< of a block, the most of all pools; requests are by layer if there are several
   std::uint32_t device_blocks = 3000;
   std::uint32_t host_blocks = 8000;
-  StorageOptions storage;
-  ResilienceOptions storage_guard;  ///< for file storage
-  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// If set: at the end, also after an interruption, cached blocks are written to storage within this time. Otherwise storage has
   /// only what the write policy stored.
@@ -122,9 +113,11 @@ struct ReplayOptions {
   Fault inject = Fault::none;
   std::filesystem::path report;  ///< empty: no report
 
-  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(devices.size()); }
+  /// By rank, at least one: the number of a CUDA device; empty for an emulated one.
+  [[nodiscard]] std::vector<std::optional<int>> devices() const;
+  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(system.ranks.size()); }
   [[nodiscard]] std::uint32_t emulated_ranks() const;
-  [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
+  [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(system.storage); }
 };
 
 /// The command line as given. Each value is already converted and checked by itself.

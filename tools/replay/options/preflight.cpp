@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 
 namespace terrace::tools {
 namespace {
@@ -17,7 +16,7 @@ constexpr std::uint64_t overhead_per_block = 512;
 
 KeptFiles kept_files(const ReplayOptions& options) {
   KeptFiles kept{.trace = options.trace, .store_directories = {}};
-  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+  if (const auto* file = std::get_if<FileStorage>(&options.system.storage)) {
     const auto keep = [&](const std::filesystem::path& given) {
       kept.store_directories.push_back(file->name.empty() ? given : given / file->name);
     };
@@ -33,13 +32,15 @@ std::optional<Bytes> available_memory() { return memory_left(read_memory_limits(
 Bytes needed_memory(const ReplayOptions& options) {
   // A GPU's blocks are in the GPU's own memory. Each emulated rank has its share of every block, or a full copy if ranks are
   // replicated.
-  const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
+  const double copies =
+      options.emulated_ranks() / (options.system.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
   double bytes = static_cast<double>(count(overhead));
   for (const PoolOptions& pool : pools_of(options)) {
     const double blocks = copies * pool.device_blocks.value() + pool.host_blocks.value();
     bytes += blocks * static_cast<double>(count(pool.block_bytes) + overhead_per_block);
   }
-  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));
+  if (const auto* memory = std::get_if<MemoryStorage>(&options.system.storage))
+    bytes += static_cast<double>(count(memory->capacity));
   // Computed in floating point, because the product could exceed 64 bits.
   constexpr double most = 9e18;
   return Bytes{static_cast<std::uint64_t>(std::min(bytes, most))};

@@ -6,10 +6,7 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -30,8 +27,6 @@ json::object to_object(const Ledger& ledger) {
   return {{"free", ledger.free}, {"held", ledger.held},   {"filling", ledger.filling},        {"ready", ledger.ready},
           {"null", ledger.null}, {"total", ledger.total}, {"quarantined", ledger.quarantined}};
 }
-
-json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
 
 /// Converts counts of blocks to tokens. A cache with groups counts tokens already.
 json::object to_object(const RequestTotals& totals, const ReplayOptions& options) {
@@ -104,7 +99,7 @@ json::object to_object(const StoreHealth& health) {
   json::object failed;
   for (std::size_t i = 1; i < error_class_count; ++i) failed[to_string(static_cast<ErrorClass>(i))] = health.failed[i];
   json::array lost;
-  for (const std::filesystem::path& directory : health.lost_directories) lost.push_back(text(directory.string()));
+  for (const std::filesystem::path& directory : health.lost_directories) lost.emplace_back(directory.string());
   return {{"lost_directories", std::move(lost)},
           {"state", to_string(health.state)},
           {"reason", health.reason},
@@ -118,15 +113,15 @@ json::object to_object(const StoreHealth& health) {
 }
 
 json::object storage_config(const ReplayOptions& options) {
-  const StorageOptions& storage = options.storage;
+  const StorageOptions& storage = options.system.storage;
   if (const auto* memory = std::get_if<MemoryStorage>(&storage))
     return {{"kind", "memory"}, {"capacity", count(memory->capacity)}};
   if (const auto* file = std::get_if<FileStorage>(&storage)) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-    const ResilienceOptions& guard = options.storage_guard;
+    const ResilienceOptions guard = options.system.storage_guard.value_or(ResilienceOptions{});
     json::array stripes;
     for (const std::filesystem::path& directory : std::span{file->directories}.subspan(1)) {
-      stripes.push_back(text(directory.string()));
+      stripes.emplace_back(directory.string());
     }
     return {{"kind", "file"},
             {"directory", file->directories.front().string()},
@@ -136,7 +131,7 @@ json::object storage_config(const ReplayOptions& options) {
             {"capacity", count(file->capacity)},
             {"floor", count(file->floor)},
             {"bandwidth", count(file->bandwidth)},
-            {"io", text(to_string(file->io))},
+            {"io", to_string(file->io)},
             {"retries", guard.read_retries},
             {"breaker_failures", guard.breaker.failures_max},
             {"breaker_window", seconds(guard.breaker.window)},
@@ -148,7 +143,7 @@ json::object storage_config(const ReplayOptions& options) {
 json::array groups_config(const ReplayOptions& options) {
   json::array groups;
   for (const GroupConfig& group : options.groups) {
-    groups.push_back(json::object{{"kind", text(to_string(group.kind))},
+    groups.push_back(json::object{{"kind", to_string(group.kind)},
                                   {"block_tokens", group.block_tokens},
                                   {"span_tokens", group.span_tokens},
                                   {"optional", group.optional},
@@ -173,17 +168,17 @@ json::array pools(const ReplayResult& result) {
 json::object to_object(const ReplayOptions& options) {
   json::object config{{"block_tokens", options.block_tokens},
                       {"block_bytes", count(options.block_bytes)},
-                      {"device", device_names(options.devices)},
+                      {"device", device_names(options.devices())},
                       {"ranks", options.ranks()},
-                      {"rank_payload", text(to_string(options.rank_payload))},
+                      {"rank_payload", to_string(options.system.rank_payload)},
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},
                       {"groups", groups_config(options)},
                       {"layers", options.layers},
                       {"storage", storage_config(options)},
-                      {"relation", text(to_string(options.inclusion))},
-                      {"write_policy", text(to_string(options.write_policy))},
-                      {"policy", text(options.policy.name)},
+                      {"relation", to_string(options.system.inclusion)},
+                      {"write_policy", to_string(options.write_policy)},
+                      {"policy", options.policy.name},
                       {"reference", options.reference},
                       {"concurrency", options.concurrency},
                       {"step_tokens", options.step_tokens},
@@ -191,12 +186,12 @@ json::object to_object(const ReplayOptions& options) {
                       {"cache_output", options.cache_output},
                       {"abort_rate", options.abort_rate},
                       {"prefill_speed", options.prefill_speed},
-                      {"loads", text(to_string(options.loads))},
-                      {"mode", text(to_string(options.mode))},
+                      {"loads", to_string(options.loads)},
+                      {"mode", to_string(options.mode)},
                       {"threads", options.threads},
-                      {"verify", text(to_string(options.verify))},
-                      {"release", text(to_string(options.release))},
-                      {"inject", text(to_string(options.inject))}};
+                      {"verify", to_string(options.verify)},
+                      {"release", to_string(options.release)},
+                      {"inject", to_string(options.inject)}};
   if (options.trace.empty()) {
     config["workload"] = options.workload;
     config["seed"] = options.seed;
@@ -231,9 +226,9 @@ json::object checkpoint(const ReplayResult& result) {
   const CheckpointReport& report = *result.checkpoint;
   json::object blocks;
   for (std::size_t i = 0; i < write_back_outcome_count; ++i) {
-    blocks[text(to_string(static_cast<WriteBackOutcome>(i)))] = report.job.blocks[i];
+    blocks[to_string(static_cast<WriteBackOutcome>(i))] = report.job.blocks[i];
   }
-  return {{"state", text(to_string(report.job.state))},
+  return {{"state", to_string(report.job.state)},
           {"seconds", result.checkpoint_seconds},
           {"durable_blocks", report.left.durable_blocks},
           {"durable_bytes", count(report.left.durable)},
@@ -263,7 +258,7 @@ json::object to_object(const PrefetchTotals& prefetches) {
 
 json::object to_object(const Mismatch& mismatch) {
   return {{"request", mismatch.request},   {"block", mismatch.block},
-          {"key", to_hex(mismatch.key)},   {"found_in", text(to_string(mismatch.found_in))},
+          {"key", to_hex(mismatch.key)},   {"found_in", to_string(mismatch.found_in)},
           {"slot", mismatch.slot.value()}, {"byte", mismatch.byte}};
 }
 
@@ -275,9 +270,9 @@ std::string pool(std::uint64_t blocks, Bytes block_bytes) {
 }
 
 std::string storage_name(const ReplayOptions& options) {
-  if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
+  if (const auto* memory = std::get_if<MemoryStorage>(&options.system.storage))
     return fmt::format("memory, {}", to_string(memory->capacity));
-  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+  if (const auto* file = std::get_if<FileStorage>(&options.system.storage)) {
     const std::size_t more = file->directories.size() - 1;
     return fmt::format("{}{}, {}", file->directories.front().string(), more == 0 ? "" : fmt::format(" and {} more", more),
                        to_string(file->capacity));
@@ -299,16 +294,16 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("{}: {} requests{}{}", source, grouped(result.counts.requests),
              result.counts.rejected == 0 ? "" : fmt::format(", {} rejected as too large", grouped(result.counts.rejected)),
              result.interrupted ? " (interrupted)" : "");
-  table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices),
+  table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices()),
              pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
   for (std::size_t n = 0; n < result.pools.size() && result.pools.size() > 1; ++n) {
     const ReplayResult::Pool& each = result.pools[n];
     table.line("  pool {:<3} {} on the device, {} in the host, {} each", n, pool(each.device.blocks, each.block_bytes),
                pool(each.host.blocks, each.block_bytes), to_string(each.block_bytes));
   }
-  if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
+  if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.system.rank_payload));
   table.line("  policy   {}", options.policy.name);
-  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.inclusion));
+  table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.system.inclusion));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");
   if (!result.storage_io.empty()) table.line("           by {}", result.storage_io);

@@ -69,6 +69,25 @@ struct WorkloadContext {
   [[nodiscard]] std::vector<std::uint64_t> ids_after(std::size_t blocks) const {
     return {ids.begin() + static_cast<std::ptrdiff_t>(blocks), ids.end()};
   }
+  /// A request that sends this context.
+  [[nodiscard]] TraceRequest request(double time_ms, std::uint32_t output_tokens) const {
+    return {.timestamp_ms = std::floor(time_ms),
+            .input_tokens = tokens,
+            .output_tokens = output_tokens,
+            .hash_ids = ids,
+            .output_ids = {}};
+  }
+};
+
+/// A chat session or an agent, which sends one request after the other.
+struct Sender {
+  double due = 0;  ///< the time of its next request
+  std::uint64_t number = 0;
+  WorkloadContext context;
+  std::optional<std::uint64_t> parent{};  ///< of a sub-agent
+
+  /// The one with the earliest time is on top of a queue; of two with the same time, the older one.
+  friend bool operator<(const Sender& a, const Sender& b) { return a.due != b.due ? a.due > b.due : a.number > b.number; }
 };
 
 /// The first id of a workload. Ids of different seeds are far apart.
@@ -94,16 +113,11 @@ class ChatWorkload final : public RequestSource {
       sessions_.push(new_session());
       next_arrival_ += draw_time(random_, model_.session_gap_mean);
     }
-    Session session = sessions_.top();
+    Sender session = sessions_.top();
     sessions_.pop();
 
     grow(session, draw_text(model_.user_text_median));
-    TraceRequest request;
-    request.timestamp_ms = std::floor(session.due);
-    request.input_tokens = session.context.tokens;
-    request.output_tokens = draw_text(model_.reply_median);
-    request.hash_ids = session.context.ids;
-
+    TraceRequest request = session.context.request(session.due, draw_text(model_.reply_median));
     const bool goes_on = random_.chance(1.0 - 1.0 / model_.turns_mean);
     const double next_due =
         session.due + request.output_tokens * writing_ms_per_token + draw_time(random_, model_.think_time_mean);
@@ -117,20 +131,11 @@ class ChatWorkload final : public RequestSource {
   }
 
  private:
-  struct Session {
-    double due = 0;  ///< the time of its next request
-    std::uint64_t number = 0;
-    WorkloadContext context;
-
-    /// The session with the earliest time is on top of the queue; of two with the same time, the older session.
-    friend bool operator<(const Session& a, const Session& b) { return a.due != b.due ? a.due > b.due : a.number > b.number; }
-  };
-
-  [[nodiscard]] Session new_session() {
+  [[nodiscard]] Sender new_session() {
     const auto system_prompt = boost::random::discrete_distribution<std::uint32_t>{popularity_}(random_.engine());
-    return {next_arrival_, session_count_++, system_prompts_[system_prompt]};
+    return {next_arrival_, session_count_++, system_prompts_[system_prompt], {}};
   }
-  void grow(Session& session, std::uint32_t tokens) { session.context.grow(tokens, block_tokens_, next_id_); }
+  void grow(Sender& session, std::uint32_t tokens) { session.context.grow(tokens, block_tokens_, next_id_); }
   [[nodiscard]] std::uint32_t draw_text(double median) { return draw_length(random_, median, model_.length_sigma, text_max); }
 
   const ChatModel model_;
@@ -139,7 +144,7 @@ class ChatWorkload final : public RequestSource {
   std::uint64_t next_id_;
   std::vector<WorkloadContext> system_prompts_;
   std::vector<double> popularity_;  ///< of each system prompt
-  std::priority_queue<Session> sessions_;
+  std::priority_queue<Sender> sessions_;
   double next_arrival_ = 0;
   std::uint64_t session_count_ = 0;
 };
@@ -161,14 +166,10 @@ class AgentWorkload final : public RequestSource {
       at_work_.push(new_agent());
       next_arrival_ += draw_time(random_, model_.task_gap_mean);
     }
-    Agent agent = at_work_.top();
+    Sender agent = at_work_.top();
     at_work_.pop();
 
-    TraceRequest request;
-    request.timestamp_ms = std::floor(agent.due);
-    request.input_tokens = agent.context.tokens;
-    request.output_tokens = draw_text(model_.call_median, model_.call_sigma);
-    request.hash_ids = agent.context.ids;
+    TraceRequest request = agent.context.request(agent.due, draw_text(model_.call_median, model_.call_sigma));
     grow(agent, request.output_tokens);
     request.output_ids = agent.context.ids_after(request.hash_ids.size());
     agent.due += request.output_tokens * writing_ms_per_token;
@@ -177,32 +178,20 @@ class AgentWorkload final : public RequestSource {
   }
 
  private:
-  using AgentNumber = std::uint64_t;
-
-  struct Agent {
-    AgentNumber number = 0;
-    double due = 0;  ///< the time of its next request
-    WorkloadContext context;
-    std::optional<AgentNumber> parent;
-
-    /// The agent with the earliest time is on top of the queue; of two with the same time, the older agent.
-    friend bool operator<(const Agent& a, const Agent& b) { return a.due != b.due ? a.due > b.due : a.number > b.number; }
-  };
-
   /// An agent that waits for its sub-agents.
   struct Waiting {
-    Agent agent;
+    Sender agent;
     std::uint64_t sub_agents = 0;  ///< number of sub-agents that have not ended
   };
 
-  [[nodiscard]] Agent new_agent() {
-    Agent agent{agent_count_++, next_arrival_, kinds_[draw_kind_(random_)], std::nullopt};
+  [[nodiscard]] Sender new_agent() {
+    Sender agent{next_arrival_, agent_count_++, kinds_[draw_kind_(random_)], {}};
     grow(agent, draw_task());
     return agent;
   }
 
   /// Decides what follows a step. The call of this step is already part of the context.
-  void step_on(Agent agent) {
+  void step_on(Sender agent) {
     const double steps_mean = agent.parent ? model_.sub_steps_mean : model_.steps_mean;
     // Two more texts of any length must fit.
     const bool has_room = agent.context.tokens + 2 * model_.text_max <= model_.context_max;
@@ -217,21 +206,21 @@ class AgentWorkload final : public RequestSource {
     }
   }
 
-  void fork(Agent agent) {
+  void fork(Sender agent) {
     const std::uint64_t sub_agents = random_.between(1, model_.forks_max);
     for (std::uint64_t i = 0; i < sub_agents; ++i) {
-      Agent sub_agent = agent;
+      Sender sub_agent = agent;
       sub_agent.number = agent_count_++;
       sub_agent.parent = agent.number;
       grow(sub_agent, draw_task());
       at_work_.push(std::move(sub_agent));
     }
-    const AgentNumber number = agent.number;
+    const std::uint64_t number = agent.number;
     waiting_.emplace(number, Waiting{std::move(agent), sub_agents});
   }
 
   /// Ends an agent. A sub-agent adds a report to its parent's context; the parent continues after its last sub-agent.
-  void end(const Agent& agent) {
+  void end(const Sender& agent) {
     if (!agent.parent) return;
     const auto found = waiting_.find(*agent.parent);
     Waiting& parent = found->second;
@@ -244,7 +233,7 @@ class AgentWorkload final : public RequestSource {
     waiting_.erase(found);
   }
 
-  void grow(Agent& agent, std::uint32_t tokens) { agent.context.grow(tokens, block_tokens_, next_id_); }
+  void grow(Sender& agent, std::uint32_t tokens) { agent.context.grow(tokens, block_tokens_, next_id_); }
   [[nodiscard]] std::uint32_t draw_task() { return draw_text(model_.task_median, model_.task_sigma); }
   [[nodiscard]] std::uint32_t draw_text(double median, double sigma) {
     return draw_length(random_, median, sigma, model_.text_max);
@@ -256,10 +245,10 @@ class AgentWorkload final : public RequestSource {
   std::uint64_t next_id_;
   ZipfDraw draw_kind_;
   std::vector<WorkloadContext> kinds_;  ///< preamble and tools of each kind
-  std::priority_queue<Agent> at_work_;
-  std::map<AgentNumber, Waiting> waiting_;
+  std::priority_queue<Sender> at_work_;
+  std::map<std::uint64_t, Waiting> waiting_;
   double next_arrival_ = 0;
-  AgentNumber agent_count_ = 0;
+  std::uint64_t agent_count_ = 0;
 };
 
 class RagWorkload final : public RequestSource {
@@ -279,11 +268,8 @@ class RagWorkload final : public RequestSource {
     context.grow(draw_length(random_, model_.question_median, model_.question_sigma, model_.question_max), block_tokens_,
                  next_id_);
 
-    TraceRequest request;
-    request.timestamp_ms = std::floor(now_);
-    request.input_tokens = context.tokens;
-    request.output_tokens = draw_length(random_, model_.answer_median, model_.answer_sigma, model_.answer_max);
-    request.hash_ids = std::move(context.ids);
+    TraceRequest request =
+        context.request(now_, draw_length(random_, model_.answer_median, model_.answer_sigma, model_.answer_max));
     now_ += draw_time(random_, model_.gap_mean);
     return request;
   }

@@ -12,13 +12,13 @@ CopyKernels::CopyKernels(const CudaDriver& driver, CUdevice device, CUstream str
   driver.check(driver.cuModuleLoadData(&module, terrace_cuda_kernels), "cuModuleLoadData");
   module_ = {module, driver.cuModuleUnload};
   driver.check(driver.cuModuleGetFunction(&tiles_, module, "terrace_copy_tiles"), "cuModuleGetFunction");
-  driver.check(copy_tiles(stream, 0, 0, 1), "cuLaunchKernel");
+  driver.check(copy(false, stream, 0, 0, 1), "cuLaunchKernel");
   driver.check(await_stream(driver, stream), "cuStreamSynchronize");
   if (cuda_attribute(driver, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) >= 9) {
     driver.check(driver.cuModuleGetFunction(&bulk_, module, "terrace_copy_bulk"), "cuModuleGetFunction");
     driver.check(driver.cuFuncSetAttribute(bulk_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bulk_shared_bytes),
                  "cuFuncSetAttribute");
-    driver.check(copy_bulk(stream, 0, 0, 1), "cuLaunchKernel");
+    driver.check(copy(true, stream, 0, 0, 1), "cuLaunchKernel");
     driver.check(await_stream(driver, stream), "cuStreamSynchronize");
   }
 }
@@ -32,27 +32,18 @@ std::optional<CopyKernels> CopyKernels::load(const CudaDriver& driver, CUdevice 
   }
 }
 
-CUresult CopyKernels::copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const {
-  // Each warp copies one tile at a time. Launch no more blocks than have work.
-  constexpr unsigned warps = kernel_threads / 32;
-  const unsigned blocks = std::clamp((count + warps - 1) / warps, 1U, blocks_max);
+CUresult CopyKernels::copy(bool bulk, CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const {
+  // Each warp copies one tile at a time; in the bulk kernel, each block does. Launch no more blocks than have work.
+  const unsigned at_once = bulk ? 1 : kernel_threads / 32;
+  const unsigned blocks = std::clamp((count + at_once - 1) / at_once, 1U, blocks_max);
   void* parameters[] = {&tiles, &count};
-  return driver_.cuLaunchKernel(tiles_, blocks, 1, 1, kernel_threads, 1, 1, 0, stream, parameters, nullptr);
-}
-
-CUresult CopyKernels::copy_bulk(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const {
-  const unsigned blocks = std::clamp(count, 1U, blocks_max);
-  void* parameters[] = {&tiles, &count};
-  return driver_.cuLaunchKernel(bulk_, blocks, 1, 1, bulk_threads, 1, 1, bulk_shared_bytes, stream, parameters, nullptr);
+  return driver_.cuLaunchKernel(bulk ? bulk_ : tiles_, blocks, 1, 1, bulk ? bulk_threads : kernel_threads, 1, 1,
+                                bulk ? bulk_shared_bytes : 0, stream, parameters, nullptr);
 }
 
 TileRing::TileRing(const CudaDriver& driver)
     : driver_{driver}, memory_{driver, Bytes{pages * page_tiles * sizeof(CopyTile)}, "descriptors of copy kernels"} {
-  for (std::size_t i = 0; i < pages; ++i) {
-    CUevent event = nullptr;
-    driver.check(driver.cuEventCreate(&event, CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    read_.emplace_back(event, driver.cuEventDestroy);
-  }
+  for (std::size_t i = 0; i < pages; ++i) read_.push_back(make_event(driver, EventTiming::no));
 }
 
 CUresult TileRing::next_page(std::span<CopyTile>& tiles, CUdeviceptr& address) {
@@ -64,7 +55,5 @@ CUresult TileRing::next_page(std::span<CopyTile>& tiles, CUdeviceptr& address) {
   address = memory_.device_address() + begin * sizeof(CopyTile);
   return result;
 }
-
-CUresult TileRing::launched(CUstream stream) { return driver_.cuEventRecord(read_[page_].get(), stream); }
 
 }  // namespace terrace

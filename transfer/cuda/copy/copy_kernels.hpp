@@ -4,7 +4,6 @@
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -27,10 +26,9 @@ class CopyKernels {
 
   /// Returns true on devices of compute capability 9.0 or higher.
   [[nodiscard]] bool has_bulk() const { return bulk_ != nullptr; }
-  /// Launch a kernel on the stream that copies `count` tiles with at most `blocks_max` thread blocks. `tiles` is the device's
-  /// address of the tiles, which must not change until the kernel has ended.
-  [[nodiscard]] CUresult copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
-  [[nodiscard]] CUresult copy_bulk(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
+  /// Launches a kernel on the stream, that for bulk copies or the other one, which copies `count` tiles with at most `blocks_max`
+  /// thread blocks. `tiles` is the device's address of the tiles, which must not change until the kernel has ended.
+  [[nodiscard]] CUresult copy(bool bulk, CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const;
 
  private:
   const CudaDriver& driver_;
@@ -52,7 +50,7 @@ class TileRing {
   /// Waits until the next page is free, and returns it in `tiles`, with the device's address in `address`.
   [[nodiscard]] CUresult next_page(std::span<CopyTile>& tiles, CUdeviceptr& address);
   /// Reports that the kernel that reads the current page has been launched on the stream.
-  [[nodiscard]] CUresult launched(CUstream stream);
+  [[nodiscard]] CUresult launched(CUstream stream) { return driver_.cuEventRecord(read_[page_].get(), stream); }
 
  private:
   const CudaDriver& driver_;

@@ -127,8 +127,7 @@ CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::spa
     const CUresult free = ring_->next_page(page, address);
     if (free != CUDA_SUCCESS) return {free, "cuEventSynchronize"};
     const std::uint32_t count = tiling.fill(page);
-    const CUresult launched = bulk ? kernels_->copy_bulk(stream, address, count, kernel_blocks_)
-                                   : kernels_->copy_tiles(stream, address, count, kernel_blocks_);
+    const CUresult launched = kernels_->copy(bulk, stream, address, count, kernel_blocks_);
     if (launched != CUDA_SUCCESS) return {launched, "cuLaunchKernel"};
     const CUresult recorded = ring_->launched(stream);
     if (recorded != CUDA_SUCCESS) {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 
 // The functions of the driver that the device calls. cuda.h defines most of these names as macros that expand to the newest
 // version of a function. This list passes the names on unexpanded, so that the driver is asked for the name without a version.
@@ -142,11 +143,8 @@ class FailureLog {
     return true;
   }
 
-  struct Failures {
-    std::uint64_t count = 0;
-    std::string first;  ///< the first call that failed and the driver's reason; empty if there was none
-  };
-  [[nodiscard]] Failures read() const {
+  /// How many there are; and the first call that failed, with the driver's reason, which is empty if there was none.
+  [[nodiscard]] std::pair<std::uint64_t, std::string> read() const {
     const std::lock_guard lock{mutex_};
     return {failed_, first_};
   }

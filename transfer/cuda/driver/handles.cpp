@@ -67,6 +67,13 @@ StreamHandle make_first_stream(const CudaDriver& driver) {
   return {stream, driver.cuStreamDestroy};
 }
 
+EventHandle make_event(const CudaDriver& driver, EventTiming timing) {
+  CUevent made = nullptr;
+  const unsigned flags = CU_EVENT_BLOCKING_SYNC | (timing == EventTiming::yes ? 0 : CU_EVENT_DISABLE_TIMING);
+  driver.check(driver.cuEventCreate(&made, flags), "cuEventCreate");
+  return {made, driver.cuEventDestroy};
+}
+
 CUresult await_stream(const CudaDriver& driver, CUstream stream) {
   const CUresult result = driver.cuStreamSynchronize(stream);
   if (result != CUDA_SUCCESS) static_cast<void>(driver.cuStreamSynchronize(stream));

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -105,6 +104,13 @@ using EventHandle = Owned<CUevent>;
 /// Does the same with the highest priority: the few thread blocks of a copy kernel start before waiting thread blocks of compute.
 [[nodiscard]] StreamHandle make_first_stream(const CudaDriver& driver);
 
+/// Whether events have timing. An event with timing records the device's time when it happens, and costs slightly more time on
+/// the stream.
+enum class EventTiming : bool { no, yes };
+
+/// Makes an event for which a waiting thread sleeps. Throws CudaError.
+[[nodiscard]] EventHandle make_event(const CudaDriver& driver, EventTiming timing);
+
 /// Wait until all work on the stream is done, or until the event has happened, and return the first failure. A call may report an
 /// earlier failure without having waited, so it is repeated after a failure. If the second call also fails, the context is
 /// destroyed, and no copy runs in it any more.
@@ -157,10 +163,6 @@ class HostMap {
   mutable std::mutex mutex_;
   std::shared_ptr<const HostRanges> now_ = std::make_shared<const HostRanges>();
 };
-
-/// Whether events have timing. An event with timing records the device's time when it happens, and costs slightly more time on
-/// the stream.
-enum class EventTiming : bool { no, yes };
 
 /// A pool of reusable events. A thread that waits for such an event sleeps. An event returns to the pool when its last holder
 /// releases it, so that it is never recorded again while a thread waits for it.
