@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/cache/control/model_groups.hpp"
-#include "runtime/cache/measure/residency_sample.hpp"
+#include "runtime/cache/measure/miss_reasons.hpp"
 #include "runtime/cache/orders/link_guard.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"

@@ -5,6 +5,7 @@
 #include "runtime/cache/index/duplicates.hpp"
 #include "runtime/cache/index/quotas.hpp"
 #include "runtime/cache/index/slot_allocator.hpp"
+#include "runtime/cache/measure/miss_reasons.hpp"
 #include "runtime/cache/measure/residency_sample.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/slab.hpp"
-#include "runtime/cache/measure/residency_sample.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"

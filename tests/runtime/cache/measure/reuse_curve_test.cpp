@@ -2,6 +2,7 @@
 
 #include "runtime/cache/measure/reuse_curve.hpp"
 #include "runtime/cache/measure/lru_stack.hpp"
+#include "runtime/cache/measure/miss_reasons.hpp"
 #include "runtime/cache/measure/residency_sample.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/runtime/fixture.hpp"
