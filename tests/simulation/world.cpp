@@ -215,10 +215,13 @@ void World::start_request() {
   }
   const MatchResult before = cache_->match(client->keys);
   const std::uint64_t joined_before = prefetch_totals().joined;
+  const std::size_t quarantined_before = cache_->manager().requests().quarantined_requests();
   Result<Lease> lease = cache_->acquire(request);
-  // It is planned when a prefetch has ended, and other groups may serve it then.
-  if (prefetch_totals().joined > joined_before)
+  // If it is planned when a prefetch has ended, or after quarantines that end in this call, other groups may serve it then.
+  const bool ended = cache_->manager().requests().quarantined_requests() < quarantined_before;
+  if (ended || prefetch_totals().joined > joined_before) {
     for (auto& could : client->could_serve) could.clear();
+  }
   note(before.total());
   if (!lease) {
     if (lease.error() == Errc::no_room) ++seen_->no_room;
@@ -268,11 +271,9 @@ void World::poll() {
 
 /// Checks that an optional group serves a hit if and only if it can.
 void World::check_serves(const Client& client) {
-  if (stats().replans != client.replans) return;  // what it found may have been evicted meanwhile
-  // The shared store may have had what a group lacked, by an answer to this request, or to a prefetch that it has waited for.
-  const std::span<const Source> sources = cache_->hit_sources(client.lease).value();
-  if (cache_->request_stats(client.lease)->looked || std::ranges::find(sources, Source::shared) != sources.end()) return;
-  const std::size_t hits = sources.size();
+  if (stats().replans != client.replans) return;            // what it found may have been evicted meanwhile
+  if (cache_->request_stats(client.lease)->looked) return;  // the shared store may have had what a group lacked
+  const std::size_t hits = cache_->hit_sources(client.lease)->size();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (client.could_serve[g].empty()) continue;
     const std::optional<bool> could = client.could_serve[g][hits];
