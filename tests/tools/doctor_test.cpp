@@ -97,7 +97,7 @@ TEST(DoctorNeeds, are_the_ordinary_memory_of_a_configuration) {
   options.pools = {{.block_bytes = MiB, .device_blocks = 100, .host_blocks = 1000, .staging_blocks = 24}};
   EXPECT_EQ(memory_needs(options).host, GiB);
   EXPECT_EQ(memory_needs(options).all, GiB + MiB * 100);
-  options.system.storage = MemoryStorage{.capacity = GiB};
+  options.storage = MemoryStorage{.capacity = GiB};
   EXPECT_EQ(memory_needs(options).all, GiB * 2 + MiB * 100);
   options.ranks.resize(2);
   EXPECT_EQ(memory_needs(options).all, GiB * 2 + MiB * 100);

@@ -14,6 +14,7 @@ void TimedDevice::submit(CopyCommand command) {
   const Duration took = time_for(bytes);
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
   stream.free_at = std::max(stream.free_at, clock_.now()) + took;
+  stream.busy += took;
   stream.commands.push_back({stream.free_at, {command.token, {}, took}});
 }
 

@@ -39,6 +39,8 @@ class TimedDevice final : public Device {
   [[nodiscard]] TimePoint next_notice() const;
   /// Returns the time that the link needs for this many bytes.
   [[nodiscard]] Duration time_for(Bytes bytes) const;
+  /// Returns the sum of the times of all copies.
+  [[nodiscard]] Duration busy(Direction direction) const { return streams_[static_cast<std::size_t>(direction)].busy; }
 
  private:
   struct Command {
@@ -47,6 +49,7 @@ class TimedDevice final : public Device {
   };
   struct Stream {
     TimePoint free_at{};
+    Duration busy{};
     std::deque<Command> commands;
   };
 

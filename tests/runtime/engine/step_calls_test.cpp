@@ -38,7 +38,9 @@ TEST(StepCalls, of_a_step_with_a_host_tier_are_one_at_most) {
       wanted.keys = keys;
       Result<Lease> lease = cache.acquire(wanted);
       ASSERT_TRUE(lease.has_value());
-      if (cache.state(*lease) == RequestState::ready) ASSERT_TRUE(cache.commit(*lease, keys, Fence{}).has_value());
+      if (cache.state(*lease) == RequestState::ready) {
+        ASSERT_TRUE(cache.commit(*lease, keys, Fence{}).has_value());
+      }
     }
     const std::uint64_t by_calls = test::writes_of_this_thread() - before;
     cache.end_step();

@@ -166,10 +166,10 @@ void OffloadWorld::ask() {
 
 OffloadFound OffloadWorld::find(const std::vector<Name>& names, std::uint32_t leading) {
   const std::vector<BlockKey> keys = keys_of(names);
-  const bool loads = cache_->manager().link_allows();
+  const bool loads = cache_->manager().link().allows();
   const OffloadFound found = offload_->find(keys, {}, order_of(names));
   note(found.blocks + (found.looking ? 100 : 0));
-  if (cache_->manager().link_allows() != loads) return found;  // find() notes the time, at which the link is tried again
+  if (cache_->manager().link().allows() != loads) return found;  // find() notes the time, at which the link is tried again
   TERRACE_CHECK(found.blocks >= leading && found.blocks <= keys.size());
   if (!options_.shared) TERRACE_CHECK(found == (OffloadFound{leading, false}));
   if (found.looking) TERRACE_CHECK(found.blocks == leading && leading < keys.size());

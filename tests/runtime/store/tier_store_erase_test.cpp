@@ -143,7 +143,9 @@ TEST_P(TierStoreKill, brings_nothing_back_that_was_erased) {
     TierStore store{options};
     for (std::uint32_t n = 0; n < is_kept.size(); ++n) {
       const bool there = store.contains(keys_of(store, first + n, 1).front());
-      if (is_gone[n]) EXPECT_FALSE(there) << first + n;
+      if (is_gone[n]) {
+        EXPECT_FALSE(there) << first + n;
+      }
       gone += is_gone[n];
       if (!is_kept[n] || is_gone[n] || is_kept.size() - n > newest) continue;
       // The child may have been killed between a removal and its line.

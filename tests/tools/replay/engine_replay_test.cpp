@@ -240,7 +240,7 @@ class SlotReserveTest : public testing::Test {
     options.ranks[0].device = InstantGpu{};
     options.pools = {
         {.block_bytes = Bytes{64}, .device_blocks = 2, .device_blocks_max = Blocks{2} + Blocks{reserved}, .host_blocks = 2}};
-    options.system.inclusion = InclusionPolicy::exclusive;
+    options.inclusion = InclusionPolicy::exclusive;
     options.policy = lru_policy;
     return options;
   }
