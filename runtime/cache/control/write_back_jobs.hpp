@@ -41,14 +41,6 @@ class WriteBackJobs {
 
   WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t blocks_ahead) : pools_{pools}, blocks_ahead_{blocks_ahead} {}
 
-  /// Starts a job over the blocks of these prefixes. `gone`: keys that were asked for, but are not cached; each gets the result
-  /// dropped_gone. Fails: refused (running_max jobs run).
-  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PoolPrefix> prefixes,
-                                          std::span<const BlockKey> gone);
-  /// Starts a job over the tree. It takes the blocks whose last use has the stamp `last_use_max` or an earlier one. If the scope
-  /// of the order is a tenant, it takes only blocks of this tenant. Fails: refused (running_max jobs run).
-  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
-
   /// A paused job starts no more writes. Writes that are under way continue, and its deadline does not change. Fails: not_found
   /// (there is no such job, or it has ended).
   [[nodiscard]] Result<void> set_paused(WriteBackId id, bool paused);
@@ -74,6 +66,15 @@ class WriteBackJobs {
   void check_invariants() const;
 
  private:
+  friend class Administration;  ///< the only one that starts jobs: it checks the orders
+  /// Starts a job over the blocks of these prefixes. `gone`: keys that were asked for, but are not cached; each gets the result
+  /// dropped_gone. Fails: refused (running_max jobs run).
+  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::span<const PoolPrefix> prefixes,
+                                          std::span<const BlockKey> gone);
+  /// Starts a job over the tree. It takes the blocks whose last use has the stamp `last_use_max` or an earlier one. If the scope
+  /// of the order is a tenant, it takes only blocks of this tenant. Fails: refused (running_max jobs run).
+  [[nodiscard]] Result<WriteBackId> start(const WriteBackOrder& order, std::uint64_t last_use_max);
+
   /// The position of a job over the tree.
   struct Scan {
     std::uint64_t last_use_max = 0;

@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace terrace {
 namespace {
@@ -94,7 +94,12 @@ void CopyMethodTable::measured(Direction direction, std::size_t bytes_class, std
   const auto worth = [&](CopyMethod method) {
     return rates[index(method)] / (method == kernel || method == bulk_kernel ? kernel_advantage : 1);
   };
-  std::ranges::stable_sort(cell.order, std::greater{}, worth);
+  // Insertion sort: there are only a few methods, and equally good methods keep their order.
+  for (std::size_t i = 1; i < cell.order.size(); ++i) {
+    for (std::size_t at = i; at > 0 && worth(cell.order[at]) > worth(cell.order[at - 1]); --at) {
+      std::swap(cell.order[at], cell.order[at - 1]);
+    }
+  }
 }
 
 CopyMethod CopyMethodTable::choose(Direction direction, const PieceShape& shape, CopyMethods available) const {
