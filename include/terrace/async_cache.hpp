@@ -225,7 +225,8 @@ class TERRACE_API AsyncCache {
   template <class... T, class... Args, class Token>
   auto initiate(Operation<Wait<T...>, Args...> operation, Token&& token, std::type_identity_t<Args>... args) {
     return asio::async_initiate<Token, void(ErrorCode, T...)>(
-        [this, operation, args...](auto handler) { on_strand(operation, make_wait<T...>(std::move(handler)), args...); }, token);
+        [this, operation, args...](auto handler) { this->on_strand(operation, make_wait<T...>(std::move(handler)), args...); },
+        token);
   }
 
   /// Maps the return type of the function of perform() to the values with which perform() completes.

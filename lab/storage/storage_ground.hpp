@@ -91,7 +91,8 @@ void keep_under_way(const StorageGround& ground, unsigned depth, std::span<const
     start(buffer, order[begun++]);
     ++under_way;
   };
-  while (under_way > 0) collect(ended);
+  const auto goes_on = [&] { return under_way > 0; };
+  while (goes_on()) collect(ended);
 }
 /// Writes as many blocks as the ground has, for a store that begins empty.
 void fill(const StorageGround& ground, StorageSubject& store);
