@@ -456,7 +456,7 @@ void World::wind_down() {
   const auto retires = [&] {
     for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
       const PoolId id{static_cast<std::uint16_t>(pool)};
-      if (cache_->retiring(Tier::device, id) + cache_->retiring(Tier::host, id) > 0) return true;
+      if (cache_->retiring(Tier::device, id) + cache_->retiring(Tier::host, id) + cache_->host_memory(id).going > 0) return true;
     }
     return false;
   };

@@ -54,6 +54,7 @@ std::vector<Namespace> namespaces_of(const StoreReader& reader) {
       at->second.label = label.text;
   }
   std::vector<Namespace> sorted;
+  sorted.reserve(counts.size());
   for (auto& [tenant, each] : counts) sorted.push_back({tenant, each.blocks, std::move(each.label)});
   std::ranges::stable_sort(sorted, std::greater{}, &Namespace::blocks);
   return sorted;
