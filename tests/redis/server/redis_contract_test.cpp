@@ -31,13 +31,10 @@ class RealHarness : public SharedStoreHarness {
       for (RealServer* const server : servers()) make_older(*server, std::chrono::round<std::chrono::milliseconds>(time));
   }
   [[nodiscard]] Duration expiry() const override { return std::chrono::minutes{10}; }
-  bool await_renewal(const std::string& name) override {
+  void await_renewal(const std::string& name) override {
     // A value that has just become older has two thirds of its time left.
     const std::int64_t renewed = std::chrono::round<std::chrono::milliseconds>(expiry()).count() * 3 / 4;
-    for (int tries = 0; tries < 2000; ++tries, pass()) {
-      if (command({"PTTL", name}).integer > renewed) return true;
-    }
-    return false;
+    ASSERT_TRUE(comes_true([&] { return command({"PTTL", name}).integer > renewed; }));
   }
   void change(const std::string& name, const std::function<void(Value&)>& how) override {
     const RespValue reply = command({"GET", name});

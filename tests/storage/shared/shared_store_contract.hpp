@@ -48,7 +48,7 @@ class SharedStoreHarness {
   /// How long values of root blocks stay without a use.
   [[nodiscard]] virtual Duration expiry() const = 0;
   /// A renewal has no event: waits until that of this value of a root block is done, if that may take time.
-  virtual bool await_renewal(const std::string&) { return true; }
+  virtual void await_renewal(const std::string&) {}
   /// The engine takes calls and does not answer, until it is called with false.
   virtual void stall(bool stalled) = 0;
   /// The engine refuses new values, until it is called with false.
