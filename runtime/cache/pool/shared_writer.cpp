@@ -103,6 +103,7 @@ void SharedWriter::on_commit(std::span<const Prefix> blocks) {
 }
 
 void SharedWriter::on_hits(std::span<const Prefix> blocks) {
+  if (settings_.writes == WritePolicy::none) return;
   alone_.clear();
   for (const Prefix& block : blocks) {
     if (block.length == 0 || !residency_.usable(block.last(), Tier::host)) continue;

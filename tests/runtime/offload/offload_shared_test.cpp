@@ -81,6 +81,7 @@ TEST_F(OffloadShared, finds_and_loads_what_no_tier_has) {
     EXPECT_EQ(std::ranges::count(events, Source::shared, &OffloadEvent::source), 2);
     // They have copies in the host tier from now on.
     EXPECT_EQ(offload->leading(keys), 4U);
+    EXPECT_TRUE(others.written.empty() && others.renewed.empty()) << "the write policy is none";
     EXPECT_FALSE(offload->has_pending_work());
     cache->manager().check_invariants();
   }
