@@ -145,6 +145,8 @@ class PrefixTree {
   void pin(Prefix prefix);
   void unpin(Prefix prefix);
   [[nodiscard]] bool pinned(BlockRef block) const;
+  /// Returns a number that increases whenever a block loses its last pin.
+  [[nodiscard]] std::uint64_t unpins() const { return unpins_; }
 
   /// Records that the prefix's blocks were used at `stamp`. Stamps are a counter of the caller. A stamp that is older than a
   /// block's last use does not change it.
@@ -301,6 +303,7 @@ class PrefixTree {
   std::uint32_t added_ = 0;
   std::uint64_t splits_ = 0;
   std::uint64_t changes_ = 0;
+  std::uint64_t unpins_ = 0;
 };
 
 }  // namespace terrace

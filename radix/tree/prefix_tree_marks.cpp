@@ -32,7 +32,9 @@ void PrefixTree::pin(Prefix prefix) {
 
 void PrefixTree::unpin(Prefix prefix) {
   if (flat()) {
-    if (prefix.length > 0) flat_->unpin(prefix.node);
+    if (prefix.length == 0) return;
+    if (flat_->pins(prefix.node) == 1) ++unpins_;
+    flat_->unpin(prefix.node);
     return sync_flat();
   }
   if (prefix.length == 0) return;
@@ -83,6 +85,7 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
     Node& node = nodes_[id.value()];
     const std::uint32_t before = node.pinned;
     node.pinned = pinned;
+    if (pinned < before) ++unpins_;
     for (const Tier tier : all_tiers) {
       if (totals_[index(tier)].policy == nullptr || node.in_tiers[index(tier)].resident == 0) continue;
       const std::int64_t changed = resident_in(id, tier, std::min(before, pinned), std::max(before, pinned));

@@ -210,6 +210,7 @@ std::uint32_t SlotAllocator::remove_reader(SlotId slot) {
   Slot& s = slots_[slot.value()];
   TERRACE_CHECK(s.readers() > 0);
   --readers_total_;
+  ++reads_ended_;
   return --s.note;
 }
 

@@ -126,6 +126,8 @@ class SlotAllocator {
   std::uint32_t remove_reader(SlotId slot);
   [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
+  /// Number of reads that have ended. It only grows.
+  [[nodiscard]] std::uint64_t reads_ended() const { return reads_ended_; }
 
   /// Returns true if the slot's copy is evicted when its last reader has ended. The eviction can be cancelled.
   [[nodiscard]] bool evicting(SlotId slot) const { return slots_[slot.value()].evicting != 0; }
@@ -196,6 +198,7 @@ class SlotAllocator {
   std::uint64_t closed_evicting_ = 0;
   std::vector<SlotId> closed_free_;  ///< free closed slots; free_ has the open ones
   std::uint64_t readers_total_ = 0;
+  std::uint64_t reads_ended_ = 0;
   std::uint64_t evicting_total_ = 0;
   bool remember_freed_ = false;
   std::vector<SlotId> freed_;

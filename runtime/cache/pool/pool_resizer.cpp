@@ -62,9 +62,11 @@ std::uint32_t PoolResizer::first_in_use(SlotSpan slots) const {
 }
 
 PoolResizer::Seen PoolResizer::look(Tier tier) const {
-  const SlotAllocator& pool = residency_.slots_of(tier);
-  return {residency_.tree().unpinned(tier), pool.readers_total(),    pool.evicting_total(),
-          residency_.retiring(tier).size(), storage_writer_.ended(), host_slots_.can_copy()};
+  return {.unpins = residency_.tree().unpins(),
+          .reads_ended = residency_.slots_of(tier).reads_ended(),
+          .entries = residency_.retiring(tier).size(),
+          .writes_ended = storage_writer_.ended(),
+          .copies_allowed = host_slots_.can_copy()};
 }
 
 bool PoolResizer::pump(Tier tier) {

@@ -57,8 +57,8 @@ class PoolResizer {
     return residency_.retiring(Tier::device).empty() && residency_.retiring(Tier::host).empty();
   }
   /// Evicts the copies in slots that have to retire, except those that cannot be evicted now. Returns true if anything changed.
-  /// Looks at each of these slots, but only if a copy was unpinned, read, stored or evicted since the last call, or if copies
-  /// from the device may be begun again.
+  /// Looks at each of these slots, but only if since the last call a block lost its last pin, a read of a copy or a write to
+  /// storage ended, a copy came into a slot that has to retire, or copies from the device may be begun again.
   bool pump() {
     const bool device = !residency_.retiring(Tier::device).empty() && pump(Tier::device);
     return (!residency_.retiring(Tier::host).empty() && pump(Tier::host)) || device;
@@ -68,10 +68,11 @@ class PoolResizer {
   /// Upper bound of the evictions at a time, so that the queues of transfers, host tier and storage do not fill up.
   static constexpr std::uint64_t evicting_max = 256;
 
+  /// Counts the events after which pump() may evict more. The counts only grow between two calls of pump(). If it compared the
+  /// number of unpinned copies instead, a pin that begins would hide the end of another one.
   struct Seen {
-    std::uint64_t unpinned = 0;
-    std::uint64_t readers = 0;
-    std::uint64_t evicting = 0;
+    std::uint64_t unpins = 0;
+    std::uint64_t reads_ended = 0;  ///< an eviction that is under way ends with a read
     std::size_t entries = 0;
     std::uint64_t writes_ended = 0;
     bool copies_allowed = true;

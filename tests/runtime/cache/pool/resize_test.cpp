@@ -109,6 +109,20 @@ TEST_F(Resize, what_is_held_retires_when_its_holder_lets_go) {
   EXPECT_EQ(resident(Tier::device), 0U);
 }
 
+TEST_F(Resize, notices_the_end_of_a_pin_though_another_pin_has_begun) {
+  make(sizes(8));
+  run(1, keys_of({1}));                                     // slot 0
+  ASSERT_TRUE(acquire(9, keys_of({9, 8, 7})).has_value());  // slots 1 to 3
+  run(2, keys_of({5}));                                     // slot 4
+  release(9);
+  const PinId pin = cache->pin(keys_of({5})).value();
+  ASSERT_TRUE(resize(Tier::device, 4).has_value());
+  ASSERT_EQ(cache->retiring(Tier::device), 1U);
+  ASSERT_TRUE(cache->pin(keys_of({1})).has_value());
+  ASSERT_TRUE(cache->unpin(pin).has_value());
+  EXPECT_EQ(cache->retiring(Tier::device), 0U);
+}
+
 TEST_F(Resize, less_than_is_held_pinned_and_promised_is_refused) {
   make(sizes(8, 8));
   run(1, keys_of({1, 2}));
