@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/fifo.hpp"
-#include "runtime/cache/measure/load_costs.hpp"
-#include "runtime/cache/measure/wait_times.hpp"
+#include "runtime/cache/measure/throughput.hpp"
+#include "runtime/cache/measure/transfer_clock.hpp"
 #include "runtime/cache/orders/actions.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/statistics.hpp"

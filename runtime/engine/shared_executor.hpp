@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/cache/measure/load_costs.hpp"
+#include "runtime/cache/measure/throughput.hpp"
 #include "runtime/cache/measure/trace_span.hpp"
 #include "runtime/cache/orders/actions.hpp"
 #include "runtime/engine/cache_parts.hpp"

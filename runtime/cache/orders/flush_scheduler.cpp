@@ -3,15 +3,8 @@
 #include "base/check.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace terrace {
-namespace {
-
-/// Time between a failed flush of an erasure and the next try.
-constexpr Duration retry_interval = std::chrono::seconds{1};
-
-}  // namespace
 
 void FlushScheduler::on_change() {
   ++changes_;
@@ -51,17 +44,6 @@ void FlushScheduler::on_flushed(ErrorCode error) {
   if (asked_ > begun_) return begin();
   // The changes that the failed round was for are not durable. So another round follows, even if nothing changes until then.
   if (error && interval_ > Duration{}) due_ = std::min(due_, now_ + interval_);
-}
-
-void Erasure::on_time(TimePoint now, bool removed) {
-  if (state_ == State::flushing && flushes_.ended(round_)) {
-    state_ = flushes_.error() ? State::failed : State::none;
-    retry_at_ = now + retry_interval;
-  }
-  const bool begins = state_ == State::removing ? removed : state_ == State::failed && now >= retry_at_;
-  if (!begins) return;
-  state_ = State::flushing;
-  round_ = flushes_.ask();
 }
 
 }  // namespace terrace

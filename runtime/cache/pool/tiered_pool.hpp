@@ -4,6 +4,7 @@
 #include "runtime/cache/index/residency.hpp"
 #include "runtime/cache/measure/load_costs.hpp"
 #include "runtime/cache/orders/actions.hpp"
+#include "runtime/cache/orders/erasure.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
 #include "runtime/cache/pool/catalog_recovery.hpp"
 #include "runtime/cache/pool/device_slot_allocator.hpp"

@@ -2,6 +2,8 @@
 
 #include "base/random.hpp"
 #include "runtime/cache/measure/load_costs.hpp"
+#include "runtime/cache/measure/throughput.hpp"
+#include "runtime/cache/measure/transfer_clock.hpp"
 #include "runtime/cache/measure/wait_times.hpp"
 #include "runtime/cache/pool/watermark_reclaimer.hpp"
 #include "tests/runtime/fixture.hpp"
