@@ -40,9 +40,8 @@ enum class KeyOrder : unsigned char {
 /// Which hits in the tiers below the device are used.
 enum class LoadPolicy : unsigned char {
   /// Only hits that are expected to load faster than they can be computed again (runtime/cache/measure/load_costs.hpp). Host hits
-  /// are
-  /// always used if the prefill speed is not stated. A read from storage also has a deadline: if the read is late, the block is
-  /// computed.
+  /// are always used if the prefill speed is not stated. A read from storage also has a deadline: if the read is late, the block
+  /// is computed.
   measured,
   always,
 };

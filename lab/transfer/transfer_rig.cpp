@@ -47,7 +47,7 @@ TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<c
   for (const SlotPair& pair : pairs) append(transfer.runs, {pair.source, pair.destination, 1});
   const TransferId id = transfer.id;
   transfers_.submit(std::move(transfer));
-  transfers_.wake_engine();
+  transfers_.wake_transfers();
   return id;
 }
 

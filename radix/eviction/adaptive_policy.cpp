@@ -243,8 +243,10 @@ void AdaptivePolicy::on_evictable(const Leaf& leaf) {
   leaves_.set(static_cast<std::size_t>(reuse_class(leaf.block.node, leaf.block.depth)), leaf.tenant, LeafAge{leaf});
 }
 
+/// Compares the oldest leaf of each reuse class. The leaf of the lowest priority is evicted first; of equal priorities, the one
+/// whose last use, plus the time that the rule adds for its class, is the earliest.
 template <class OldestOf>
-std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
+std::optional<NodeId> AdaptivePolicy::next_victim(OldestOf oldest_of) const {
   const RecencyBoost& boost = boosts[rule()];
   std::optional<LeafAge> first;
   double first_age = 0;
@@ -263,11 +265,11 @@ std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
 }
 
 std::optional<NodeId> AdaptivePolicy::victim() const {
-  return first_to_go([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); });
+  return next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); });
 }
 
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
-  return first_to_go([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); });
+  return next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); });
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {

@@ -105,7 +105,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   void learn_first() const;
   void measure_residence_time();
   template <class OldestOf>
-  [[nodiscard]] std::optional<NodeId> first_to_go(OldestOf oldest_of) const;
+  [[nodiscard]] std::optional<NodeId> next_victim(OldestOf oldest_of) const;
 
   std::size_t capacity_;
   std::size_t sample_capacity_;

@@ -281,11 +281,11 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
 /// A new node without blocks takes over the root's children, with the branch to which they refer. It is a child of the root, but
 /// is not in children_.
 void PrefixTree::hide_all() {
-  ++changes_;
   if (flat()) {
     flat_->hide_all();
     return sync_flat();
   }
+  ++changes_;
   NodeId visible = nodes_[0].first_child;
   while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
   if (visible == no_node) return;

@@ -68,7 +68,8 @@ struct Run {
 class PrefixTree {
  public:
   /// `flat`: every prefix has one block, and no block depends on another (FlatIndex). Then only host and storage have copies, the
-  /// policies are not used, and there are neither retentions nor followed tenants.
+  /// policies are not used, and there are neither retentions nor followed tenants. A function that serves both shapes
+  /// begins with the flat case.
   enum class Shape : bool { tree, flat };
   explicit PrefixTree(Shape shape = Shape::tree);
   ~PrefixTree();

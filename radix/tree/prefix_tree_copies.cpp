@@ -85,8 +85,8 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, C
 }
 
 void PrefixTree::change(Run run, Tier tier, CopyState to) {
-  ++changes_;
   if (flat()) return set_copy({run.node, run.begin}, tier, Copy{to, flat_->copy(run.node, tier).slot()});
+  ++changes_;
   const Node& node = nodes_[run.node.value()];
   TERRACE_CHECK(run.begin >= node.start && run.end <= node.end());
   TERRACE_CHECK(to == CopyState::busy || to == CopyState::evicting);
@@ -101,6 +101,7 @@ void PrefixTree::change(Run run, Tier tier, CopyState to) {
 }
 
 void PrefixTree::drop(Run run, Tier tier) {
+  TERRACE_CHECK(!flat());
   ++changes_;
   const Node& node = nodes_[run.node.value()];
   InTier& here = state(run.node, tier);
@@ -248,6 +249,8 @@ std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, std:
   return run_to(*last, tier, blocks_max);
 }
 
+/// The run ends at `last`. It begins after the last pinned block, after the last change of use or priority, where the policy
+/// begins to treat blocks alike, and after the last copy that is not ready. It has at most blocks_max blocks.
 Run PrefixTree::run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const {
   if (flat()) return {last.node, 0, 1};
   const Node& node = nodes_[last.node.value()];

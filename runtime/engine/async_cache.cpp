@@ -281,7 +281,7 @@ struct AsyncCache::State final : LeaseHome {
   std::unordered_map<RequestId, Lease> leases;      ///< the leases of the cache; callers hold leases on these
   std::unordered_map<RequestId, Waiting> accepted;  ///< accepted, not granted yet
   std::unordered_map<RequestId, Loading> loads;     ///< granted by layer; a failed one stays until its lease ends
-  std::deque<Waiting> queue;                        ///< requests that wait for slots, in order
+  std::deque<Waiting> queue;                        ///< acquire() has refused them with no_room; in order
   std::vector<JobWait> job_waits;
   std::vector<ChangeWait> change_waits;
   std::vector<Wait<WorkLeft>> stops;

@@ -197,7 +197,7 @@ std::span<const RequestEvent> Cache::poll() {
 
 void Cache::end_step() {
   state_->carry_out_shared();
-  state_->parts.transfers.wake_engine();
+  state_->parts.transfers.wake_transfers();
 }
 
 int Cache::wake_fd() const { return state_->parts.waker == nullptr ? -1 : state_->parts.waker->fd(); }

@@ -91,11 +91,13 @@ void CacheState::collect() {
 bool CacheState::serve(TimePoint until) {
   more_ = false;
   collect_until(until);
-  end_call();
+  end_call();  // it wakes the engine for the events that its next poll() takes
   return more_;
 }
 
 void CacheState::collect_until(TimePoint until) {
+  // 1. What has ended: copies, reads, writes, leases, answers of the shared store. The manager still has the time of its last
+  // call when it handles the first events. No load begins before settle(), so no deadline of a read counts from that time.
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
                    [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, until);
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
@@ -109,14 +111,16 @@ void CacheState::collect_until(TimePoint until) {
     prefill.on_reached(parts.transfers.reached(), now);
     manager.planner().learn_prefill(prefill.unit_seconds());
   }
+  // 2. What the time makes due.
   tell_load_costs();
   for (HostChunks& chunks : host_chunks) chunks.poll();
   manager.on_time(now);
   end_quarantines();
+  // 3. Decide. 4. Start what was decided, and wake whoever has to continue.
   manager.settle_and_reclaim();
   give_orders();
   carry_out_shared();
-  parts.transfers.wake_engine();
+  parts.transfers.wake_transfers();
   if (executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // a job has looked at a part of the tree, and there is more
   for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
@@ -152,6 +156,7 @@ void CacheState::drain_while(const std::function<bool()>& condition, TimePoint u
 
 void CacheState::end_quarantines() {
   Requests& requests = manager.requests();
+  // Waiting requests get these slots before the call that follows takes any.
   if (requests.quarantined_requests() > 0 && requests.end_quarantines(parts.transfers.reached())) manager.settle();
   quarantine_in_the_way &= requests.quarantined_requests() > 0;
 }
@@ -169,7 +174,7 @@ void CacheState::note_end(const RequestEvent& event) {
 
 Result<void> CacheState::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
                                std::uint32_t rank) {
-  parts.transfers.wake_engine();  // the transfers that the stream waits for have been ordered now
+  parts.transfers.wake_transfers();  // the transfers that the stream waits for have been ordered now
   for (const TransferId transfer : transfers) {
     const Result<void> ordered = parts.transfers.await(transfer, layers, stream, rank);
     if (!ordered) return ordered.error() == Errc::unknown_request ? Result<void>{Errc::not_ready} : ordered;
@@ -264,7 +269,7 @@ void CacheState::end_job_spans(std::span<const OffloadEvent> ended) {
 void CacheState::end_call() {
   end_call_of_step();
   carry_out_shared();
-  parts.transfers.wake_engine();
+  parts.transfers.wake_transfers();
 }
 
 void CacheState::carry_out() {

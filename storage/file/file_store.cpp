@@ -160,6 +160,8 @@ void FileStore::collect() {
       block_ended(completion);
     }
   }
+  // The ends above have changed the index. First mark its pages; then start the writes that waited for a page; then write pages;
+  // last, see whether the flush still waits for one.
   sweep_lost(Sweep::some);
   pump_capacity();
   mark_changed();
@@ -176,6 +178,8 @@ void FileStore::block_ended(const IoCompletion& completion) {
   files_.note_outcome(slot, !whole && !no_space);
   if (!operations_.is_write(id)) {
     using Outcome = StoreOperations::ReadOutcome;
+    // The verification of a block: the I/O worker has computed the checksum of the bytes that it has read, together with the key
+    // that was asked for. The record has the checksum of the write.
     const Outcome of_whole = completion.checksum == records_[slot.value()].checksum ? Outcome::verified : Outcome::corrupt;
     operations_.end_read(id, whole ? of_whole : Outcome::io_failed);
     return;

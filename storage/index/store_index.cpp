@@ -129,6 +129,7 @@ void StoreIndex::mark_for_removal(SlotId slot) {
 }
 
 void StoreIndex::use(SlotId slot) {
+  // Only this block gets the time. Its ancestors are evicted after it in any case; then their own older times count.
   entry(slot.value()).last_use = now_;
   consider(slot.value());
 }

@@ -110,8 +110,8 @@ struct IoOperation {
   std::span<const std::byte> from{};
   /// The length of the range to allocate or deallocate, or the smallest size that `check` accepts.
   std::uint64_t length = 0;
-  /// If not null, the engine computes payload_checksum(key, *seal, buffer) on the thread that moves the bytes: before a write, or
-  /// after a read. Must outlive the operation.
+  /// If not null, the engine computes payload_checksum(key, *fingerprint, buffer) on the thread that moves the bytes: before a
+  /// write, or after a read. Must outlive the operation.
   const Fingerprint* fingerprint = nullptr;
   BlockKey key{};
   /// If true, the operation starts before all others that wait. For small and rare operations on which others depend.
@@ -127,7 +127,7 @@ struct IoCompletion {
   int error = 0;
   /// bytes moved; the engine has already retried partial transfers, so a smaller number than requested is final
   std::uint64_t bytes = 0;
-  std::uint64_t checksum = 0;  ///< checksum of an operation with `seal` that moved all its bytes
+  std::uint64_t checksum = 0;  ///< checksum of an operation with `fingerprint` that moved all its bytes
 };
 
 /// The interface through which a store does all disk I/O. It lets one engine, or a simulation, replace another without a change

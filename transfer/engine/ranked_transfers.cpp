@@ -126,8 +126,8 @@ void RankedTransfers::cancel(TransferId id) {
   }
 }
 
-void RankedTransfers::wake_engine() {
-  for (const Member& rank : ranks_) rank.port->wake_engine();
+void RankedTransfers::wake_transfers() {
+  for (const Member& rank : ranks_) rank.port->wake_transfers();
 }
 
 void RankedTransfers::limit(Urgency urgency, BytesPerSecond per_second) {

@@ -67,7 +67,7 @@ class RankedTransfers final : public TransferPort {
   void cancel(TransferId id) override;
   /// Each rank gets this limit for the bytes of its own share.
   void limit(Urgency urgency, BytesPerSecond per_second) override;
-  void wake_engine() override;
+  void wake_transfers() override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override;

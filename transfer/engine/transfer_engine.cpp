@@ -125,7 +125,7 @@ ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& dev
 ThreadedTransfers::~ThreadedTransfers() {
   stop();
   push({Command::Kind::end_when_idle});
-  wake_engine();
+  wake_transfers();
   thread_.join();
 }
 
@@ -152,7 +152,7 @@ void ThreadedTransfers::push(Command command) {
   if (!dozes) command_in_.wake();
 }
 
-void ThreadedTransfers::wake_engine() {
+void ThreadedTransfers::wake_transfers() {
   if (std::exchange(unseen_, false)) command_in_.wake();
 }
 
@@ -166,7 +166,7 @@ std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;
   push({Command::Kind::cancel_all});
-  wake_engine();
+  wake_transfers();
 }
 
 void ThreadedTransfers::run() {

@@ -83,8 +83,8 @@ class TransferEngine final : public TransferPort {
 /// Lock-free queues connect it with the caller.
 ///
 /// After each call the thread *dozes* for some time: it checks for calls every millisecond. A call does not wake a dozing thread,
-/// which would cost a system call on the thread of the engine's scheduler; wake_engine() wakes it once for all earlier calls. A
-/// call wakes a sleeping thread.
+/// which would cost a system call on the thread of the engine's scheduler; wake_transfers() wakes it once for all earlier calls.
+/// A call wakes a sleeping thread.
 ///
 /// Ownership: device, clock and waker must outlive this object. It stops in two steps. stop() refuses new transfers and cancels
 /// those that have not started; events still come through poll(). The destructor does the same, drops events that were not
@@ -115,7 +115,7 @@ class ThreadedTransfers final : public TransferPort {
   void limit(Urgency urgency, BytesPerSecond per_second) override {
     push({Command::Kind::limit, {.urgency = urgency}, per_second});
   }
-  void wake_engine() override;
+  void wake_transfers() override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override {
     return engine_.await(id, layers, stream, rank);
@@ -156,7 +156,7 @@ class ThreadedTransfers final : public TransferPort {
   /// even if the control plane does not poll.
   CompletionQueue<Command> commands_;
   CompletionQueue<Command>::Producer command_in_;
-  CompletionQueue<TransferEvent> events_;
+  CompletionQueue<TransferEvent> events_;  ///< for the control plane's next poll()
   CompletionQueue<TransferEvent>::Producer event_in_;
   std::atomic<std::size_t> transfers_in_flight_{0};
   std::atomic<TimePoint> oldest_copy_{never};  ///< value when the engine's thread last went to sleep

@@ -46,7 +46,7 @@ class TransferPort {
   virtual void limit(Urgency urgency, BytesPerSecond per_second) = 0;
   /// Makes the engine process the calls above at once. Otherwise it processes them at most a millisecond later. So a caller that
   /// makes several calls wakes the thread only once.
-  virtual void wake_engine() {}
+  virtual void wake_transfers() {}
   /// Appends the events that have arrived, and returns their number.
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;
   /// Returns the time at which poll() must be called even if nothing wakes the caller. Returns `never` if a thread of the engine

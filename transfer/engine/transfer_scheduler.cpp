@@ -117,7 +117,7 @@ void TransferScheduler::cancel_all() {
 void TransferScheduler::cancel(Handle handle) {
   if (!entries_.at(handle).queued) return;  // the whole transfer has started, so it ends in the usual way
   drop_queued(handle, Errc::cancelled);
-  settle(handle);
+  end_if_idle(handle);
 }
 
 void TransferScheduler::expire(TimePoint now) {
@@ -137,7 +137,7 @@ void TransferScheduler::expire(TimePoint now) {
       report(entry, TransferEvent::Kind::finished);
       entry.reported = true;
     }
-    settle(handle);
+    end_if_idle(handle);
   }
 }
 
@@ -172,7 +172,7 @@ TransferId TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimeP
   if (error && !entry.error) entry.error = error;
   const TransferId id = entry.transfer.id;
   report_layers(piece.handle);
-  settle(piece.handle);
+  end_if_idle(piece.handle);
   return id;
 }
 
@@ -314,7 +314,7 @@ void TransferScheduler::report_layers(Handle handle) {
 }
 
 /// Ends the transfer if no piece of it is queued or under way.
-void TransferScheduler::settle(Handle handle) {
+void TransferScheduler::end_if_idle(Handle handle) {
   Entry& entry = entries_.at(handle);
   if (entry.queued || entry.pieces_under_way > 0) return;
   report(entry, entry.reported ? TransferEvent::Kind::confirmed : TransferEvent::Kind::finished);

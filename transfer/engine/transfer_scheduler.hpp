@@ -88,8 +88,8 @@ class TransferScheduler {
   void cancel(TransferId id);
   /// Cancels every transfer.
   void cancel_all();
-  /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency`
-  /// must not be `request`; that stops the process.
+  /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency` must not be `request`;
+  /// that stops the process.
   void limit(Urgency urgency, BytesPerSecond per_second);
   /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`,
   /// those that have not started are `cancelled`, and its error is deadline_exceeded, unless a piece failed or the transfer was
@@ -174,11 +174,12 @@ class TransferScheduler {
   void cancel(Handle handle);
   [[nodiscard]] Piece cut(Handle handle);
   void report_layers(Handle handle);
-  void settle(Handle handle);
+  void end_if_idle(Handle handle);
   void report(Entry& entry, TransferEvent::Kind kind);
 
   TransferSchedulerConfig config_;
 
+  /// Transfers wait here, and not in the device, so that a request overtakes them: what the device has cannot be overtaken.
   std::array<std::array<Lane, urgency_count>, direction_count> lanes_;
   Slab<Entry> entries_;
   std::unordered_map<TransferId, Handle> handles_;  ///< every transfer that has not ended

@@ -67,6 +67,7 @@ void CacheManager::settle() {
   const bool rest = requests_.rests() && write_backs_.idle() && prefetches_.rests() &&
                     std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->rests(); });
   if (rest) {
+    // The usual case: nothing waits. But the call may have taken slots, so that the next poll has to evict for the watermarks.
     for (const auto& pool : state_.groups.pools()) pool->on_slots_taken();
     return;
   }

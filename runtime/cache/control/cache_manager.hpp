@@ -41,7 +41,7 @@ namespace terrace {
 /// A call of a part changes only what it names, and marks what may continue because of it. The loop that continues everything
 /// else is settle(), and it is in no other place. So a call of the manager's owner (the Cache in runtime/engine/cache.cpp, or a
 /// test) has three steps: calls of the parts, or reports of what has ended (on_transfer, on_store, on_time and others); then
-/// settle(), once; then it carries out actions().
+/// settle(); then it carries out actions(). If a quarantine has ended, settle() comes before the calls of the parts, too.
 ///
 /// The manager does no I/O, reads no clock, takes no lock and never waits.
 ///
@@ -113,8 +113,8 @@ class CacheManager {
   /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
   /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);
-  /// Notes the time without doing anything else; an earlier time is ignored. Deadlines of reads
-  /// count from this time, so call it before a call that may begin a load: acquire(), and calls that free slots.
+  /// Notes the time without doing anything else; an earlier time is ignored. Deadlines of reads count from this time, so call it
+  /// before a call that may begin a load: acquire(), and calls that free slots.
   void note_time(TimePoint now) {
     state_.now = std::max(state_.now, now);
     state_.misses.set_now(state_.now);

@@ -37,6 +37,8 @@ namespace terrace {
 ///     loading            its loads. Each block waits for a landing slot and a read, unless the host has it,
 ///                        then for its turn in the lane of requests, and for the fence of its device slot
 ///
+/// In loop mode, a request that acquire() has refused with no_room waits in AsyncCache, and is not here yet.
+///
 /// A request in to_replan_ waits only for the next round of CacheManager::settle(), which plans it again.
 ///
 /// A request in state looking has no slots, and no promise of slots. It has pinned its local hits, unless it waits for a
@@ -201,9 +203,9 @@ class Requests {
   [[nodiscard]] Result<Index> find_with_table(RequestId id) const;
   [[nodiscard]] RequestStats stats_of(const Request& request) const;
   [[nodiscard]] Index new_request();
+  /// The lease of the request ends.
   void end(Index index, Fence last_use);
   void forget(Index index);
-  /// The lease of the request ends.
   [[nodiscard]] static bool pends(const Request& r) {
     return r.state == State::waiting_for_slots || r.state == State::loading || r.state == State::looking;
   }

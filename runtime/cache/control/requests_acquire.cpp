@@ -111,7 +111,8 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
 
   planner_.sum_needs(r, hit_, needs_);
   planner_.pin_hit(hit_, usable, r.tenant);
-  // The hits are pinned first, so that they do not count as evictable when slots are promised.
+  // The hits are pinned first, so that they do not count as evictable when slots are promised. A request for which there is no
+  // room now fails before it asks the shared store.
   if (!planner_.can_promise(needs_)) {
     planner_.unpin_hit(hit_);
     return Errc::no_room;

@@ -10,7 +10,8 @@
 
 namespace terrace {
 
-/// Chooses the tenant whose copies a tier evicts first, by the quotas of the tenants:
+/// Chooses the tenant whose copies a tier evicts first, by the quotas of the tenants (HostSlotAllocator evicts duplicates before
+/// it asks here):
 ///
 /// 1. copies of the tenant that asks for slots, if it exceeds its quota with these slots;
 /// 2. copies of another tenant that is over its quota;

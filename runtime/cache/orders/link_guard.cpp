@@ -45,7 +45,7 @@ void LinkGuard::on_ended(const TransferEvent& event, ManagerStats& stats) {
       case BlockOutcome::unconfirmed: ++totals.late; break;
     }
   }
-  // (If some are unconfirmed, it goes on.)
+  // If some blocks are unconfirmed, the transfer is still under way.
   if (std::ranges::find(event.outcomes, BlockOutcome::unconfirmed) == event.outcomes.end()) ended_one();
   const bool is_probe = probe_ == event.id;
   if (is_probe) probe_.reset();

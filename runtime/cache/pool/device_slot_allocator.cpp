@@ -6,6 +6,8 @@
 
 namespace terrace {
 
+// ---- slots for requests: promise, wait, evict -----------------------------------------------------------------------------
+
 bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
   const SlotAllocator& device = residency_.slots_of(Tier::device);
   const std::uint64_t unpinned = residency_.tree().unpinned(Tier::device);
@@ -19,51 +21,6 @@ bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
 void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
   if (!waiters_.empty()) return;  // free slots are promised to them
   residency_.take_device(count, after, out);
-}
-
-bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
-  const SlotAllocator& device = residency_.slots_of(Tier::device);
-  for (std::uint32_t gained = 0; gained < slots;) {
-    const std::optional<BlockRef> victim = choose_one(asker);
-    if (!victim) return false;
-    // The slot of a pool that shrinks may retire when it is freed. Then the caller does not get it.
-    if (!device.closed(residency_.copy(*victim, Tier::device).slot())) ++gained;
-    // The policy does not name an evicting copy again, and the block before it can be the next victim.
-    residency_.hold_evicting(*victim, Tier::device);
-    chosen_.push_back(*victim);
-    if (asker.slots > 0) --asker.slots;
-  }
-  return true;
-}
-
-void DeviceSlotAllocator::give_up_chosen() {
-  for (const BlockRef block : chosen_) deferred_eviction_.reader_gone(block, Tier::device);
-  chosen_.clear();
-}
-
-void DeviceSlotAllocator::keep_chosen() {
-  for (const BlockRef block : chosen_) {
-    residency_.set_evicting(block, Tier::device, false);
-    residency_.unhold(block, Tier::device);
-  }
-  chosen_.clear();
-}
-
-std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
-  // No bytes are lost if a lower tier has the block, too. So this looks for such a copy among the next few victims. It holds the
-  // victims that it skips until the end of the search, so that the policy does not name them again. If skipped_max victims have
-  // no other copy, or the policy names no more victims, it takes the first victim.
-  skipped_.clear();
-  const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
-  std::optional<BlockRef> victim = next();
-  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) && skipped_.size() < skipped_max) {
-    residency_.hold(*victim, Tier::device);
-    skipped_.push_back(*victim);
-    victim = next();
-  }
-  for (const BlockRef block : skipped_) residency_.unhold(block, Tier::device);
-  if (!victim || skipped_.size() == skipped_max) victim = next();
-  return victim;
 }
 
 bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out) {
@@ -90,18 +47,6 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, most, Quotas::Asker{tenant, missing});
     if (!victims || !drop_without_copying(*victims)) return;
   }
-}
-
-void DeviceSlotAllocator::leave(std::uint32_t id) {
-  const auto waiter = std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.id == id; });
-  if (waiter == waiters_.end()) return;
-  promised_ -= waiter->slots;
-  waiters_.erase(waiter);
-}
-
-std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t id) const {
-  const auto waiter = std::ranges::find(waiters_, id, &Waiter::id);
-  return waiter == waiters_.end() ? 0 : waiter->slots;
 }
 
 bool DeviceSlotAllocator::pump() {
@@ -136,13 +81,6 @@ bool DeviceSlotAllocator::pump() {
   return changed;
 }
 
-std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
-  const SlotAllocator& device = residency_.slots_of(Tier::device);
-  const std::uint64_t evicting = device.evicting_open();
-  const std::uint64_t evicting_for_waiters = evicting - std::min(evicting, evicting_ahead);
-  return promised_ - std::min(promised_, evicting_for_waiters);
-}
-
 /// The evictions under way serve the first waiters. So the next victims are for the first waiter that these evictions do not
 /// cover, and Quotas must count its tenant: if that exceeds its quota, its own blocks are evicted first.
 Quotas::Asker DeviceSlotAllocator::asker_behind(std::uint64_t on_their_way) const {
@@ -151,6 +89,63 @@ Quotas::Asker DeviceSlotAllocator::asker_behind(std::uint64_t on_their_way) cons
     on_their_way -= waiter.slots;
   }
   return {};
+}
+
+std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
+  const std::uint64_t evicting = device.evicting_open();
+  const std::uint64_t evicting_for_waiters = evicting - std::min(evicting, evicting_ahead);
+  return promised_ - std::min(promised_, evicting_for_waiters);
+}
+
+std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t id) const {
+  const auto waiter = std::ranges::find(waiters_, id, &Waiter::id);
+  return waiter == waiters_.end() ? 0 : waiter->slots;
+}
+
+void DeviceSlotAllocator::leave(std::uint32_t id) {
+  const auto waiter = std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.id == id; });
+  if (waiter == waiters_.end()) return;
+  promised_ -= waiter->slots;
+  waiters_.erase(waiter);
+}
+
+// ---- how a victim is evicted ----------------------------------------------------------------------------------------------
+
+/// Evicts blocks from the end of the run: as many as are evicted in the same way as the last one. Returns their number.
+std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
+  if (const std::uint32_t dropped = drop_without_copying(victims)) return dropped;
+  std::uint32_t end = victims.end;
+  while (end > victims.begin) {
+    const BlockRef block{victims.node, end - 1};
+    // The eviction of the block after this one may have begun to store this one (StorageWriter::save_now). Then a swap-out reads
+    // the copy.
+    if (residency_.copy(block, Tier::device).state() != CopyState::ready) break;
+    if (end < victims.end && can_be_dropped(highest_below(block))) break;  // the next call drops such blocks together
+    // In inclusive mode, each block is examined: not every block is copied to the host (wants_host).
+    const std::uint32_t begun =
+        end < victims.end && !inclusive() ? host_slots_.swap_out({victims.node, victims.begin, end}, purpose) : 0;
+    if (begun == 0 && !evict_without_host_copy(block, purpose)) break;
+    end -= std::max(begun, 1U);
+  }
+  return victims.end - end;
+}
+
+/// Drops blocks at the end of the run together, if no copy in a lower tier has to be made: a lower tier has them, or no lower
+/// tier can take them, so that they are lost. Returns their number; 0 if the last block has to be evicted by itself, because it
+/// may have to be copied down, or host copies may depend on it.
+std::uint32_t DeviceSlotAllocator::drop_without_copying(Run victims) {
+  const Tier below = highest_below({victims.node, victims.end - 1});
+  if (!can_be_dropped(below)) return 0;
+  const Run alike = alike_at_end(victims, below);
+  deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
+  return alike.size();
+}
+
+/// Returns true if the device copy of a block can be dropped without a copy to a lower tier. `below` is highest_below() of the
+/// block.
+bool DeviceSlotAllocator::can_be_dropped(Tier below) const {
+  return below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
 }
 
 /// Returns the highest tier below the device that has the block, or the device if none has.
@@ -171,64 +166,9 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
   return alike;
 }
 
-/// Evicts blocks from the end of the run: as many as are evicted in the same way as the last one. Returns their number.
-std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
-  if (const std::uint32_t dropped = drop_without_copying(victims)) return dropped;
-  std::uint32_t end = victims.end;
-  while (end > victims.begin) {
-    const BlockRef block{victims.node, end - 1};
-    // The eviction of the block after this one may have begun to store this one (StorageWriter::save_now). Then a swap-out reads
-    // the copy.
-    if (residency_.copy(block, Tier::device).state() != CopyState::ready) break;
-    if (end < victims.end && can_be_dropped(highest_below(block))) break;  // the next call drops such blocks together
-    // In inclusive mode, each block is examined: not every block is copied to the host (wants_host).
-    const std::uint32_t begun =
-        end < victims.end && !inclusive() ? host_slots_.swap_out({victims.node, victims.begin, end}, purpose) : 0;
-    if (begun == 0 && !evict(block, purpose)) break;
-    end -= std::max(begun, 1U);
-  }
-  return victims.end - end;
-}
-
-/// Returns true if the device copy of a block can be dropped without a copy to a lower tier. `below` is highest_below() of the
-/// block.
-bool DeviceSlotAllocator::can_be_dropped(Tier below) const {
-  return below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
-}
-
-/// Drops blocks at the end of the run together, if no copy in a lower tier has to be made: a lower tier has them, or no lower
-/// tier can take them, so that they are lost. Returns their number; 0 if the last block has to be evicted by itself, because it
-/// may have to be copied down, or host copies may depend on it.
-std::uint32_t DeviceSlotAllocator::drop_without_copying(Run victims) {
-  const Tier below = highest_below({victims.node, victims.end - 1});
-  if (!can_be_dropped(below)) return 0;
-  const Run alike = alike_at_end(victims, below);
-  deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
-  return alike.size();
-}
-
-std::uint32_t DeviceSlotAllocator::evict_ahead(std::uint32_t slots) {
-  if (!host_slots_.can_copy()) return 0;  // no request waits for these slots, and the blocks would be lost
-  const std::optional<Run> victims = residency_.quotas().victims(Tier::device, slots, std::nullopt);
-  return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
-}
-
-bool DeviceSlotAllocator::give_up(BlockRef block) {
-  if (highest_below(block) != Tier::host) return evict(block, SwapOutPurpose::evict_ahead);
-  deferred_eviction_.drop_now(block, Tier::device);
-  return true;
-}
-
-/// Returns true if the block, which has no host copy, must get one before its device copy is evicted.
-bool DeviceSlotAllocator::wants_host(BlockRef block) const {
-  // In inclusive mode the block was copied to the host when it was committed, and the host has evicted that copy since. It is
-  // copied again only if other host copies depend on it.
-  return !inclusive() || residency_.tree().any_staying_below(block, Tier::host);
-}
-
 /// Evicts a copy that the host does not have: copies it to the host, stores it, or drops it, in this order of preference. Returns
 /// false if the copy stays: it must be stored first, staging has no room for it, and no request waits for the slot.
-bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
+bool DeviceSlotAllocator::evict_without_host_copy(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
   if (host_tier() && wants_host(block) && host_slots_.swap_out(block, purpose)) return true;
   if (config_.stores_by(WritePolicy::write_back) && !residency_.saved(block)) {
@@ -244,6 +184,74 @@ bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
   }
   deferred_eviction_.drop_now(block, Tier::device);
   return true;
+}
+
+/// Returns true if the block, which has no host copy, must get one before its device copy is evicted.
+bool DeviceSlotAllocator::wants_host(BlockRef block) const {
+  // In inclusive mode the block was copied to the host when it was committed, and the host has evicted that copy since. It is
+  // copied again only if other host copies depend on it.
+  return !inclusive() || residency_.tree().any_staying_below(block, Tier::host);
+}
+
+// ---- although no request waits --------------------------------------------------------------------------------------------
+
+std::uint32_t DeviceSlotAllocator::evict_ahead(std::uint32_t slots) {
+  if (!host_slots_.can_copy()) return 0;  // no request waits for these slots, and the blocks would be lost
+  const std::optional<Run> victims = residency_.quotas().victims(Tier::device, slots, std::nullopt);
+  return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
+}
+
+bool DeviceSlotAllocator::give_up(BlockRef block) {
+  if (highest_below(block) != Tier::host) return evict_without_host_copy(block, SwapOutPurpose::evict_ahead);
+  deferred_eviction_.drop_now(block, Tier::device);
+  return true;
+}
+
+// ---- for a caller that cannot wait ----------------------------------------------------------------------------------------
+
+bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
+  for (std::uint32_t gained = 0; gained < slots;) {
+    const std::optional<BlockRef> victim = choose_one(asker);
+    if (!victim) return false;
+    // The slot of a pool that shrinks may retire when it is freed. Then the caller does not get it.
+    if (!device.closed(residency_.copy(*victim, Tier::device).slot())) ++gained;
+    // The policy does not name an evicting copy again, and the block before it can be the next victim.
+    residency_.hold_evicting(*victim, Tier::device);
+    chosen_.push_back(*victim);
+    if (asker.slots > 0) --asker.slots;
+  }
+  return true;
+}
+
+std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
+  // No bytes are lost if a lower tier has the block, too. So this looks for such a copy among the next few victims. It holds the
+  // victims that it skips until the end of the search, so that the policy does not name them again. If skipped_max victims have
+  // no other copy, or the policy names no more victims, it takes the first victim.
+  skipped_.clear();
+  const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
+  std::optional<BlockRef> victim = next();
+  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) && skipped_.size() < skipped_max) {
+    residency_.hold(*victim, Tier::device);
+    skipped_.push_back(*victim);
+    victim = next();
+  }
+  for (const BlockRef block : skipped_) residency_.unhold(block, Tier::device);
+  if (!victim || skipped_.size() == skipped_max) victim = next();
+  return victim;
+}
+
+void DeviceSlotAllocator::give_up_chosen() {
+  for (const BlockRef block : chosen_) deferred_eviction_.reader_gone(block, Tier::device);
+  chosen_.clear();
+}
+
+void DeviceSlotAllocator::keep_chosen() {
+  for (const BlockRef block : chosen_) {
+    residency_.set_evicting(block, Tier::device, false);
+    residency_.unhold(block, Tier::device);
+  }
+  chosen_.clear();
 }
 
 }  // namespace terrace

@@ -92,7 +92,7 @@ class DeviceSlotAllocator : PoolPart {
   [[nodiscard]] bool inclusive() const { return config_.inclusion == InclusionPolicy::inclusive; }
 
   [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
-  bool evict(BlockRef block, SwapOutPurpose purpose);
+  bool evict_without_host_copy(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   [[nodiscard]] bool can_be_dropped(Tier below) const;
   std::uint32_t drop_without_copying(Run victims);

@@ -37,8 +37,9 @@ std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
   const bool shielded = residency_.copy({run.node, run.end}, Tier::host).state() == CopyState::filling;
   if (!shielded || !wants_.empty() || residency_.quotas().any() || residency_.host_used() > residency_.host_blocks()) return 0;
   const std::span<const Copy> in_host = tree.copies(run, Tier::host);
-  const auto without = std::find_if(in_host.rbegin(), in_host.rend(), [](Copy copy) { return copy.present(); });
-  run.begin = run.end - static_cast<std::uint32_t>(without - in_host.rbegin());
+  // Only the end of the run without host copies is copied.
+  const auto with_copy = std::find_if(in_host.rbegin(), in_host.rend(), [](Copy copy) { return copy.present(); });
+  run.begin = run.end - static_cast<std::uint32_t>(with_copy - in_host.rbegin());
   if (residency_.host_free() == 0) evict_run(run.size());
   slots_.clear();
   residency_.take_host(run.size(), slots_);
@@ -81,6 +82,7 @@ std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, Tena
 }
 
 bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsaved) {
+  // Duplicates go before the choice of Quotas, even those of a tenant within its quota: the device keeps the block.
   if (const auto duplicate = residency_.duplicate()) return evict(*duplicate, unsaved);
   const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);

@@ -84,6 +84,8 @@ class HostSlotAllocator : PoolPart {
 
   SwapOuts& swap_outs_;
   StorageWriter& storage_writer_;
+  /// Swap-outs for which no host copy can be evicted now. A transfer under way will free a slot (in_transition), so they are not
+  /// dropped. They hold their device copies.
   Fifo<Want> wants_;
   std::vector<SlotId> slots_;  ///< scratch
   std::uint64_t landing_ = 0;

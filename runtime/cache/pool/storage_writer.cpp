@@ -146,8 +146,9 @@ bool StorageWriter::start_wishes() {
   while (!wishes_.empty()) {
     const auto [index, turn] = wishes_.front();
     const PendingWrite* const wish = pending_.find(index);
-    if (wish != nullptr && wish->state == State::wish &&
-        wish->turn == turn) {  // otherwise save_now() has started it before its turn
+    // Otherwise save_now() has started it before its turn.
+    const bool is_its_turn = wish != nullptr && wish->state == State::wish && wish->turn == turn;
+    if (is_its_turn) {
       if (const ErrorCode why = reason_to_drop(*wish)) {
         finish(index, why);
       } else if (is_being_evicted(wish->block) || !start(index)) {
@@ -187,25 +188,6 @@ bool StorageWriter::start(std::uint32_t index) {
   return true;
 }
 
-bool StorageWriter::give_to_store() {
-  bool changed = false;
-  while (!queued_.empty() && writing_ < writes_max) {
-    const std::uint32_t index = queued_.front();
-    queued_.pop_front();
-    PendingWrite& write = pending_.at(index);
-    TERRACE_CHECK(write.state == State::queued);
-    // The parent may have failed after this write was queued.
-    if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;
-    if (write.stop_with) {
-      finish(index, write.stop_with);
-    } else {
-      submit(index);
-    }
-    changed = true;
-  }
-  return changed;
-}
-
 void StorageWriter::on_staged(const SwapOuts::Staged& staged) {
   TERRACE_CHECK(pending_.at(staged.write).state == State::staging);
   if (staged.arrived) {
@@ -236,6 +218,25 @@ void StorageWriter::queue_or_wait(std::uint32_t index) {
   PendingWrite* const parent = pending_write_of(residency_.tree().parent(write.block));
   if (parent == nullptr || parent->state == State::wish) return finish(index, Errc::parent_missing);
   write.next_sibling = std::exchange(parent->first_child, index);
+}
+
+bool StorageWriter::give_to_store() {
+  bool changed = false;
+  while (!queued_.empty() && writing_ < writes_max) {
+    const std::uint32_t index = queued_.front();
+    queued_.pop_front();
+    PendingWrite& write = pending_.at(index);
+    TERRACE_CHECK(write.state == State::queued);
+    // The parent may have failed after this write was queued.
+    if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;
+    if (write.stop_with) {
+      finish(index, write.stop_with);
+    } else {
+      submit(index);
+    }
+    changed = true;
+  }
+  return changed;
 }
 
 void StorageWriter::submit(std::uint32_t index) {
@@ -272,7 +273,7 @@ void StorageWriter::finish(std::uint32_t index, ErrorCode error) {
 
   if (!error) {
     TERRACE_CHECK(ended.first_child == no_write);
-    residency_.publish_stored(ended.block);
+    residency_.publish_stored(ended.block);  // readable now, and durable after the next flush (FlushScheduler)
     flushes_.on_stored();
   } else {
     count_not_stored(error);

@@ -8,6 +8,11 @@
 
 namespace terrace {
 
+// The way of a swap-out. DeviceSlotAllocator::evict decides, and HostSlotAllocator::swap_out takes a host slot. begin() marks
+// both copies. start_transfers(), at the end of CacheManager::settle(), makes the transfer, which ActionExecutor gives to the
+// device. Cache::poll brings its end to on_event(). finish() publishes the host copy and frees the device slot. The next
+// DeviceSlotAllocator::pump() gives that slot to the first waiter.
+
 void SwapOuts::hold(BlockRef block, SwapOutPurpose purpose) {
   if (evicts(purpose)) residency_.hold_evicting(block, Tier::device);
   else residency_.hold(block, Tier::device);
@@ -121,6 +126,8 @@ bool SwapOuts::on_event(const TransferEvent& event) {
 }
 
 void SwapOuts::finish(const Block& entry, bool arrived) {
+  // The host copy comes first, because the drop of the device copy asks the host whether the block is lost, and whether copies
+  // below it lose their support.
   if (entry.purpose == SwapOutPurpose::stage) {
     staged_.push_back({entry.write, arrived});
     if (!arrived) residency_.free_slot(Tier::host, entry.host_slot);
@@ -129,6 +136,7 @@ void SwapOuts::finish(const Block& entry, bool arrived) {
   } else {
     residency_.fail_fill(entry.block, Tier::host, FailedSlot::free);
   }
+  // This ends the hold. If the device copy is still evicting, it is dropped here, and its slot is free.
   deferred_eviction_.reader_gone(entry.block, Tier::device);
   // Without a host copy, the block may have left the tree with its device copy.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;

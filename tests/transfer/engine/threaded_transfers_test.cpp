@@ -133,8 +133,8 @@ TEST_F(ThreadedTransfersTest, cost_their_caller_one_system_call_for_several_call
     for (std::uint32_t n = 0; n < 5; ++n) transfers_->submit(transfer(++id, swap_out, request, {run(n, n, 1)}));
     transfers_->raise(TransferId{id}, request);
     const std::uint64_t by_calls = test::writes_of_this_thread() - before;
-    transfers_->wake_engine();
-    transfers_->wake_engine();
+    transfers_->wake_transfers();
+    transfers_->wake_transfers();
     quiet = by_calls == 0 && test::writes_of_this_thread() - before <= 1;
     ASSERT_EQ(await_events(5).size(), 5U);
   }
