@@ -376,7 +376,7 @@ class TERRACE_API Cache {
   /// Used by Terrace's own tools and tests: the type is internal.
   [[nodiscard]] const CacheManager& manager() const;
   /// Used by OffloadCache and AsyncCache, which work with the same state: the type is internal.
-  [[nodiscard]] CacheState& engine() const { return *state_; }
+  [[nodiscard]] CacheState& internals() const { return *state_; }
   /// Used by the idle service of CacheSystem: does the work of poll() while the engine makes no calls, and keeps the events for
   /// the engine's next poll(). Returns at about `until`. The result is true if there is more to do at once.
   bool serve_idle(TimePoint until);

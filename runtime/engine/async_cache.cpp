@@ -126,7 +126,7 @@ struct AsyncCache::State final : LeaseHome {
   }
 
   void take_returned() {
-    cache.engine().note_thread();
+    cache.internals().note_thread();
     returned.take([this](const std::unique_ptr<ReturnedLease>& ended) {
       const auto found = leases.find(ended->id);
       TERRACE_CHECK(found != leases.end());

@@ -8,7 +8,7 @@
 
 namespace terrace {
 
-OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache}, state_{cache.engine()} {
+OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache}, state_{cache.internals()} {
   for (const PoolSizes& pool : state_.manager.config().pools) {
     if (pool.device_blocks == 0) continue;
     throw std::invalid_argument{

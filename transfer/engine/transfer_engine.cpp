@@ -114,9 +114,9 @@ Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRe
 
 ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
     : waker_{waker},
-      commands_{transfers_in_flight_max, 1, engine_waker_},
+      commands_{submitted_max, 1, engine_waker_},
       command_in_{commands_},
-      events_{transfers_in_flight_max, 1, waker},
+      events_{submitted_max, 1, waker},
       event_in_{events_},
       clock_{clock},
       engine_{std::move(config), device, clock, engine_waker_},
@@ -130,14 +130,14 @@ ThreadedTransfers::~ThreadedTransfers() {
 }
 
 void ThreadedTransfers::submit(Transfer transfer) {
-  const bool full = transfers_in_flight_.load(std::memory_order_relaxed) >= transfers_in_flight_max;
+  const bool full = submitted_.load(std::memory_order_relaxed) >= submitted_max;
   if (stopped_ || full) {
     const Errc why = stopped_ ? Errc::stopped : Errc::refused;
     refused_.push_back(not_taken(std::move(transfer), why));
     waker_.wake();
     return;
   }
-  transfers_in_flight_.fetch_add(1, std::memory_order_relaxed);
+  submitted_.fetch_add(1, std::memory_order_relaxed);
   engine_.open_pieces().begin(transfer.id);
   push({Command::Kind::start, std::move(transfer)});
 }
@@ -200,9 +200,7 @@ void ThreadedTransfers::sleep() {
 void ThreadedTransfers::apply(Command command) {
   Transfer& given = command.transfer;
   switch (command.kind) {
-    case Command::Kind::start:
-      transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
-      return engine_.start(std::move(given));
+    case Command::Kind::start: submitted_.fetch_sub(1, std::memory_order_relaxed); return engine_.start(std::move(given));
     case Command::Kind::raise: return engine_.raise(given.id, given.urgency);
     case Command::Kind::postpone: return engine_.postpone(given.id, given.deadline);
     case Command::Kind::cancel: return engine_.cancel(given.id);

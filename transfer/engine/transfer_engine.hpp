@@ -90,12 +90,12 @@ class TransferEngine final : public TransferPort {
 /// those that have not started; events still come through poll(). The destructor does the same, drops events that were not
 /// collected, and waits for the pieces under way. It waits forever if a stream of the device never continues.
 ///
-/// Threads: one, the control plane's. Bounds: at most transfers_in_flight_max transfers are between submit() and the engine, and
+/// Threads: one, the control plane's. Bounds: at most submitted_max transfers are between submit() and the engine, and
 /// further ones are refused. For each transfer there are a few calls of raise() and cancel(), at most one call of postpone() for
 /// each request that waits for it, and at most two events, in a transfer by layer one more for each layer.
 class ThreadedTransfers final : public TransferPort {
  public:
-  static constexpr std::size_t transfers_in_flight_max = 4096;
+  static constexpr std::size_t submitted_max = 4096;
   /// How often a dozing thread checks for calls, and how long it dozes after the last call, which is some steps of an engine.
   static constexpr Duration doze_interval = std::chrono::milliseconds{1};
   static constexpr Duration dozes_for = std::chrono::milliseconds{100};
@@ -158,7 +158,7 @@ class ThreadedTransfers final : public TransferPort {
   CompletionQueue<Command>::Producer command_in_;
   CompletionQueue<TransferEvent> events_;  ///< for the control plane's next poll()
   CompletionQueue<TransferEvent>::Producer event_in_;
-  std::atomic<std::size_t> transfers_in_flight_{0};
+  std::atomic<std::size_t> submitted_{0};      ///< transfers that the engine's thread has not taken yet
   std::atomic<TimePoint> oldest_copy_{never};  ///< value when the engine's thread last went to sleep
 
   // Used by the engine's thread.

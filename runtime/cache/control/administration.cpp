@@ -189,7 +189,7 @@ Durability Administration::durability() const {
 Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (!state_.config.caching) return Errc::not_found;
-  planner_.look_up(keys, Source::storage, hit_);
+  planner_.find_hit(keys, Source::storage, hit_);
   if (hit_.units == 0) return Errc::not_found;
   // Pinned copies cannot be promised to requests. So the pin is refused if it would break a promise.
   std::vector<std::uint64_t> wanted = pinned_;
@@ -240,7 +240,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   if (priority > highest_priority) return failure<Errc::invalid_argument, "the priority is above highest_priority">;
   if (!ranked) return failure<Errc::invalid_argument, "the eviction policy knows no priorities; lru and adaptive do">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  planner_.look_up(keys, Source::storage, hit_);
+  planner_.find_hit(keys, Source::storage, hit_);
   if (hit_.units == 0) return Errc::not_found;
   const std::uint64_t most =
       state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;

@@ -15,9 +15,9 @@ std::uint32_t Hit::near_units() const {
 
 HitPlanner::HitPlanner(ManagerState& state) : state_{state}, groups_{state.groups} { needs_.resize(groups_.pools().size()); }
 
-void HitPlanner::look_up(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit) {
+void HitPlanner::find_hit(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit) {
   hit.groups.resize(groups_.size());
-  if (!groups_.single()) return look_up_groups(keys, farthest, shared, hit);
+  if (!groups_.single()) return find_hit_of_groups(keys, farthest, shared, hit);
   // An engine asks for a prompt's hits, and acquires the prompt right after that, so the answer is used again. Keys are chained:
   // if the last keys are equal, the prompts are equal.
   GroupHit& only = hit.groups.front();
@@ -38,7 +38,7 @@ void HitPlanner::look_up(std::span<const BlockKey> keys, Source farthest, const 
   hit.asked = {};  // it is no longer the answer of the tiers alone
 }
 
-void HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit) {
+void HitPlanner::find_hit_of_groups(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit) {
   struct There {
     HitPlanner& planner;
     std::span<const BlockKey> keys;
@@ -67,13 +67,13 @@ void HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source farthest,
   const auto all = static_cast<std::uint32_t>(keys.size());
   hit.units = longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all,
                                  There{*this, keys, farthest, shared, hit});
-  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hit.units), farthest, shared, hit.groups[g]);
+  for (std::size_t g = 0; g < groups_.size(); ++g) find_hit_of_group(g, keys.first(hit.units), farthest, shared, hit.groups[g]);
   note_sources(hit);
 }
 
 /// Sets `hit` to the contribution of the group to a hit of all of `keys`.
-void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared,
-                               GroupHit& hit) {
+void HitPlanner::find_hit_of_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared,
+                                   GroupHit& hit) {
   const GroupRule& rule = groups_.rules()[group];
   const TieredPool& pool = groups_.pool_of(group);
   const auto hits = static_cast<std::uint32_t>(keys.size());
@@ -131,7 +131,7 @@ void HitPlanner::note_sources(Hit& hit) const {
 }
 
 bool HitPlanner::shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) {
-  look_up(keys, farthest, SharedAnswer::everything(), if_shared_);
+  find_hit(keys, farthest, SharedAnswer::everything(), if_shared_);
   return worth_loading(if_shared_) > hits;
 }
 

@@ -29,8 +29,8 @@ struct GroupHit {
   std::uint32_t end = 0;
   bool serves = true;           ///< false: an optional group that lacks blocks of the hit
   std::vector<Source> sources;  ///< sources of the blocks [first, end)
-  bool looked_up = false;       ///< scratch of look_up(): `reach` is set
-  std::uint32_t reach = 0;      ///< scratch of look_up(): leading blocks that a chained group has
+  bool looked_up = false;       ///< scratch of find_hit(): `reach` is set
+  std::uint32_t reach = 0;      ///< scratch of find_hit(): leading blocks that a chained group has
 };
 
 /// The hit of a prompt: its longest prefix that every group can serve, apart from optional groups, at the time of the look-up.
@@ -49,7 +49,7 @@ struct Hit {
   /// Number of leading units that come from the device or the host tier.
   [[nodiscard]] std::uint32_t near_units() const;
 
-  /// The question that it answers. Only HitPlanner::look_up() uses it, and only with a single group.
+  /// The question that it answers. Only HitPlanner::find_hit() uses it, and only with a single group.
   struct Asked {
     std::uint64_t changes = 0;  ///< PrefixTree::changes() at that time
     std::size_t keys = 0;       ///< 0: no question
@@ -69,8 +69,8 @@ class HitPlanner {
 
   /// Sets `hit` to the hit of `keys`. Blocks that only sources beyond `farthest` have do not hit. `shared`: what the shared store
   /// has, according to its answer; it is not asked.
-  void look_up(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit);
-  void look_up(std::span<const BlockKey> keys, Source farthest, Hit& hit) { look_up(keys, farthest, SharedAnswer{}, hit); }
+  void find_hit(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit);
+  void find_hit(std::span<const BlockKey> keys, Source farthest, Hit& hit) { find_hit(keys, farthest, SharedAnswer{}, hit); }
   /// Returns true if a load of more than `hits` units of `keys` would be faster than computing them if the shared store had all
   /// of them.
   [[nodiscard]] bool shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest);
@@ -119,9 +119,9 @@ class HitPlanner {
   [[nodiscard]] bool could_ever_fit(const RequestSize& size, const Hit& hit);
 
  private:
-  void look_up_groups(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit);
-  void look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared,
-                     GroupHit& hit);
+  void find_hit_of_groups(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit);
+  void find_hit_of_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared,
+                         GroupHit& hit);
   void note_sources(Hit& hit) const;
   void add_costs(std::size_t group, const GroupHit& hit);
   [[nodiscard]] bool prefill_is_stated() const { return state_.config.unit_prefill_seconds > 0; }

@@ -39,7 +39,7 @@ Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
 bool Prefetches::ask(Place place) {
   Prefetch& it = place->second;
   if (!state_.shared_usable || it.farthest < Source::shared) return false;
-  planner_.look_up(it.keys, it.farthest, hit_);
+  planner_.find_hit(it.keys, it.farthest, hit_);
   const auto question = questions_.worth_asking(it.keys, hit_.units, hit_.units, it.farthest, it.answer);
   if (!question) return false;
   it.from = hit_.near_units();

@@ -93,7 +93,7 @@ class Prefetches {
 
   /// Looks up the leading units that the tiers and the shared store have, at most `units`.
   void look_up(const Prefetch& it, std::size_t units) {
-    planner_.look_up(std::span{it.keys}.first(units), it.farthest, it.answer, hit_);
+    planner_.find_hit(std::span{it.keys}.first(units), it.farthest, it.answer, hit_);
   }
   [[nodiscard]] std::uint32_t first_to_bring(std::size_t group) const;
   [[nodiscard]] bool is_near(std::size_t group, std::uint32_t block) const;

@@ -23,7 +23,7 @@ Requests::Requests(ManagerState& state, HitPlanner& planner, SharedQuestions& qu
 MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) {
   MatchResult result;
   if (state_.status != CacheStatus::normal || !state_.config.caching) return result;
-  planner_.look_up(keys, farthest, hit_);
+  planner_.find_hit(keys, farthest, hit_);
   if (hit_.all_on_device()) {
     result.found[Source::device] = hit_.units;
     return result;

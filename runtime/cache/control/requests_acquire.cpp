@@ -83,8 +83,8 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   const Source farthest = r.failures >= 2 ? Source::device : r.farthest;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_units_max));
   const auto look_up = [&](std::size_t units) {
-    if (farthest >= Source::shared) planner_.look_up(usable.first(units), farthest, r.shared, hit_);
-    else planner_.look_up(usable.first(units), farthest, hit_);
+    if (farthest >= Source::shared) planner_.find_hit(usable.first(units), farthest, r.shared, hit_);
+    else planner_.find_hit(usable.first(units), farthest, hit_);
   };
   look_up(usable.size());
   const std::uint32_t found = hit_.units;

@@ -42,7 +42,7 @@ std::optional<SharedQuestions::Question> SharedQuestions::worth_asking(std::span
 }
 
 /// A chained group needs all blocks after those that the tiers have. For any other group, the question has every block that a
-/// longer hit may need, for each place where it may end. HitPlanner::look_up() chooses the end when the answer is there.
+/// longer hit may need, for each place where it may end. HitPlanner::find_hit() chooses the end when the answer is there.
 SharedQuestions::Question SharedQuestions::ask_groups(std::span<const BlockKey> keys, std::uint32_t found, Source farthest,
                                                       SharedAnswer& answer) {
   const ModelGroups& groups = state_.groups;

@@ -52,8 +52,8 @@ void DeferredEviction::not_needed(BlockRef block) {
   for (bool goes_on = keeps_nothing_; goes_on;) {
     // A block that was swapped out to make room stays in the host, and is evicted there in the ordinary way.
     const bool in_host = residency_.copy(block, Tier::host).present();
-    const bool settled = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
-    if (!settled || tree.pinned(block) || residency_.wished(block) || kept_.contains(tree.key(block))) return;
+    const bool at_rest = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
+    if (!at_rest || tree.pinned(block) || residency_.wished(block) || kept_.contains(tree.key(block))) return;
     if (tree.any_staying_below(block, Tier::device) || tree.any_staying_below(block, Tier::host)) return;
     // Read before the drop, because a block without copies leaves the tree.
     const BlockRef above = block.depth > 0 ? tree.parent(block) : block;

@@ -102,8 +102,8 @@ Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
   for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
     if (device.evicting(blocks.at(i).device_slot)) return Urgency::request;
   }
-  // A duplicate makes room: with a copy in the host, the device copy can be dropped at once. If the purpose is `evict`, a hit has
-  // cancelled the eviction, so no request waits for this slot.
+  // An inclusive copy makes room, too: with a copy in the host, the device copy can be dropped at once. If the purpose is
+  // `evict`, a hit has cancelled the eviction, so no request waits for this slot.
   return blocks.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
 }
 

@@ -15,7 +15,7 @@ namespace terrace {
 enum class SwapOutPurpose : std::uint8_t {
   evict,        ///< the host copy replaces the device copy, and a request waits for the device slot
   evict_ahead,  ///< the same, but no request waits
-  duplicate,    ///< inclusive mode: the host gets a copy, too
+  inclusive,    ///< inclusive mode: the host gets a copy, too
   stage,        ///< the block goes to storage, through a staging slot
 };
 

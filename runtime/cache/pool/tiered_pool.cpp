@@ -158,7 +158,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
       if (residency_.copy(block, Tier::host).present()) continue;
       // If the host tier has no room, the block gets no copy there. The block is then in the same state as if the host had
       // evicted the copy.
-      host_slots_.swap_out(block, SwapOutPurpose::duplicate);
+      host_slots_.swap_out(block, SwapOutPurpose::inclusive);
     }
   }
   if (shared_writer_) shared_writer_->on_commit(prefix, from);
@@ -340,11 +340,11 @@ std::uint32_t TieredPool::drop(Prefix prefix) {
   for (std::uint32_t depth = prefix.length; depth-- > from;) {
     const BlockRef block{prefix.node, depth};
     // A copy that a transfer reads or fills stays, and so do the copies of the blocks before it.
-    const auto settled = [&](Tier tier) {
+    const auto at_rest = [&](Tier tier) {
       const CopyState state = residency_.copy(block, tier).state();
       return state == CopyState::absent || state == CopyState::ready;
     };
-    if (!settled(Tier::device) || !settled(Tier::host)) break;
+    if (!at_rest(Tier::device) || !at_rest(Tier::host)) break;
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (residency_.copy(block, tier).state() != CopyState::ready) continue;
       residency_.drop(block, tier);

@@ -93,7 +93,7 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
   // More in total than the queue between the test and the engine can hold.
   constexpr std::uint64_t batches = 10;
   constexpr std::uint64_t batch = 500;
-  static_assert(batches * batch > ThreadedTransfers::transfers_in_flight_max);
+  static_assert(batches * batch > ThreadedTransfers::submitted_max);
   Random random{7};
   std::map<std::uint64_t, int> seen;
   std::uint64_t id = 0;
