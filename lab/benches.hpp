@@ -34,6 +34,31 @@ struct IndexBenchOptions {
 /// subjects disagree on the hits.
 [[nodiscard]] Row bench_index(const IndexBenchOptions& options);
 
+enum class BenchDevice : unsigned char {
+  instant,   ///< copies happen in the call, on the calling thread
+  emulated,  ///< copies happen on threads of their own
+};
+[[nodiscard]] std::string_view to_string(BenchDevice device);
+
+struct StepBenchOptions {
+  std::filesystem::path trace;
+  std::uint32_t device_blocks = 40'000;
+  std::vector<std::uint32_t> host_blocks = {0, 80'000};
+  std::vector<EvictionPolicyName> policies = {EvictionPolicyName::lru, EvictionPolicyName::adaptive};
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
+  BenchDevice device = BenchDevice::instant;
+  std::uint32_t trace_block_tokens = 512;
+  std::uint32_t block_tokens = 64;  ///< must divide trace_block_tokens
+  unsigned rounds = 5;
+};
+
+/// Measures the engine's thread over a trace, by call: what acquire(), commit(), the end of the lease, and all polls of a request
+/// cost, waiting polls included, with each size of the host tier and each policy. Requests are served one at a time, and blocks
+/// have nearly no bytes.
+///
+/// Throws as bench_index() does, and std::runtime_error if a request fails.
+[[nodiscard]] Row bench_step(const StepBenchOptions& options);
+
 struct KeysBenchOptions {
   std::vector<std::uint32_t> block_tokens{16, 32, 64, 128, 256};
   std::uint32_t prompt_tokens = 4096;
@@ -168,14 +193,8 @@ struct StorageBenchOptions {
 /// Throws what bench_storage() throws.
 [[nodiscard]] Row bench_tier_store(const StorageBenchOptions& options);
 
-enum class OffloadDevice : unsigned char {
-  instant,   ///< copies happen in the call, on the calling thread
-  emulated,  ///< copies happen on threads of their own
-};
-[[nodiscard]] std::string_view to_string(OffloadDevice device);
-
 struct OffloadBenchOptions {
-  OffloadDevice device = OffloadDevice::instant;
+  BenchDevice device = BenchDevice::instant;
   std::vector<Bytes> block_bytes{KiB * 64, MiB * 2};
   Bytes area_bytes = MiB * 128;       ///< bytes moved in each direction and round
   std::uint32_t small_blocks = 4096;  ///< blocks of the smallest size, for the cost of an order

@@ -94,6 +94,9 @@ class Bench {
   CLI::App& command_;
 };
 
+const auto to_inclusion = one_of(InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive, InclusionPolicy::exclusive,
+                                 InclusionPolicy::inclusive);
+
 void add_index(CLI::App& lab, ChosenBench& chosen) {
   constexpr std::uint32_t blocks_max = 1U << 28;
   const auto options = std::make_shared<IndexBenchOptions>();
@@ -117,6 +120,26 @@ void add_keys(CLI::App& lab, ChosenBench& chosen) {
       .count("--prompts", options->prompts, "Number of prompts")
       .rounds(options->rounds)
       .runs(chosen, options, bench_keys);
+}
+
+void add_step(CLI::App& lab, ChosenBench& chosen) {
+  constexpr std::uint32_t blocks_max = 1U << 28;
+  const auto options = std::make_shared<StepBenchOptions>();
+  const Bench bench{lab, "step", "What the calls of a request cost the engine's thread, over a trace",
+                    "\nExample:\n  terrace-lab step conversation_trace.jsonl.gz --device-blocks 40000"};
+  bench.value("TRACE", options->trace, to_file, "TRACE", "Trace in Mooncake's format, text or gzip")
+      .count("--device-blocks", options->device_blocks, "Size of the device", {1, blocks_max})
+      .count("--host-blocks", options->host_blocks, "Sizes of the host; 0: no host tier", {0, blocks_max})
+      .option("--policy", options->policies, one_of(EvictionPolicyName::adaptive, EvictionPolicyName::lru), "NAME",
+              "Eviction policies: adaptive, lru")
+      .option("--inclusion", options->inclusion, to_inclusion, "NAME",
+              "How device and host copies of a block relate: lazy-exclusive, non-inclusive, exclusive, inclusive")
+      .option("--device", options->device, one_of(BenchDevice::instant, BenchDevice::emulated), "DEVICE", "instant, emulated")
+      .count("--trace-block-tokens", options->trace_block_tokens, "Tokens per hash id of the trace", {1})
+      .count("--block-tokens", options->block_tokens, "Tokens per block; must divide --trace-block-tokens", {1})
+      .rounds(options->rounds, {1})
+      .runs(chosen, options, bench_step);
+  bench.command().get_option("TRACE")->required();
 }
 
 void add_link(CLI::App& lab, ChosenBench& chosen) {
@@ -179,10 +202,8 @@ void add_room(CLI::App& lab, ChosenBench& chosen) {
       .option("--prefill-speed", model.prefill_speed, to_positive_number, "NUMBER", "Tokens of a prompt computed in a second")
       .option("--output-speed", model.output_speed, to_positive_number, "NUMBER", "Tokens of an output computed in a second")
       .option("--reserve-max", options->reserve_max, to_fraction, "SHARE", "Largest share of the device that is kept free")
-      .option("--inclusion", options->inclusions,
-              one_of(InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive, InclusionPolicy::exclusive,
-                     InclusionPolicy::inclusive),
-              "NAME", "How device and host copies of a block relate: lazy-exclusive, non-inclusive, exclusive, inclusive")
+      .option("--inclusion", options->inclusions, to_inclusion, "NAME",
+              "How device and host copies of a block relate: lazy-exclusive, non-inclusive, exclusive, inclusive")
       .option("--policy", options->policy, one_of(EvictionPolicyName::adaptive, EvictionPolicyName::lru), "NAME",
               "Eviction policy of both tiers: adaptive, lru")
       .runs(chosen, options, bench_room);
@@ -245,7 +266,7 @@ void add_offload(CLI::App& lab, ChosenBench& chosen) {
   const auto options = std::make_shared<OffloadBenchOptions>();
   Bench{lab, "offload", "Orders of an engine that owns its device slots, compared with memcpy",
         "\nExample:\n  terrace-lab offload --block-bytes 64KiB,2MiB --report offload.json"}
-      .option("--device", options->device, one_of(OffloadDevice::instant, OffloadDevice::emulated), "DEVICE", "instant, emulated")
+      .option("--device", options->device, one_of(BenchDevice::instant, BenchDevice::emulated), "DEVICE", "instant, emulated")
       .size("--block-bytes", options->block_bytes, "Sizes of block")
       .size("--area", options->area_bytes, "Bytes moved in each direction and round, in blocks of a size")
       .count("--small-blocks", options->small_blocks, "Blocks of 64 B moved, for the cost of an order; a multiple of 32")
@@ -264,8 +285,8 @@ void add_tier_store(CLI::App& lab, ChosenBench& chosen) {
 }  // namespace
 
 void add_bench_options(CLI::App& lab, ChosenBench& chosen) {
-  for (const auto add : {add_index, add_keys, add_link, add_transfer, add_restart, add_room, add_shared, add_storage, add_offload,
-                         add_tier_store}) {
+  for (const auto add : {add_index, add_keys, add_step, add_link, add_transfer, add_restart, add_room, add_shared, add_storage,
+                         add_offload, add_tier_store}) {
     add(lab, chosen);
   }
 }

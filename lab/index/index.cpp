@@ -2,11 +2,10 @@
 
 #include "base/random.hpp"
 #include "lab/index/index_subject.hpp"
+#include "lab/index/trace_prompts.hpp"
 #include "lab/rounds.hpp"
 #include "terrace/keys.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/engine/key_maker.hpp"
-#include "tools/replay/workload/trace_reader.hpp"
 
 #include <fmt/format.h>
 
@@ -254,26 +253,6 @@ void check(const IndexBenchOptions& options) {
   }
 }
 
-using TracePrompts = std::vector<std::vector<BlockKey>>;
-
-/// A hash id of the trace stands for several blocks. Each gets an id from the hash id and the number of the block.
-TracePrompts read_prompts(const IndexBenchOptions& options) {
-  const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
-  KeyMaker keys{root_key({})};
-  TraceReader trace{TraceFile{options.trace}, options.trace_block_tokens};
-  TracePrompts prompts;
-  std::vector<std::uint64_t> ids;
-  while (const auto request = trace.next()) {
-    ids.clear();
-    for (std::uint32_t i = 0; i < request->input_tokens / options.block_tokens && i / parts < request->hash_ids.size(); ++i) {
-      ids.push_back(request->hash_ids[i / parts] * parts + i % parts);
-    }
-    ids.resize(std::min<std::size_t>(ids.size(), options.blocks.front()));
-    if (!ids.empty()) prompts.push_back(keys.keys(ids));
-  }
-  return prompts;
-}
-
 /// Adds the times of the requests to the figures of a subject. Returns the hits, which are the same in each round.
 std::uint64_t replay_once(SubjectKind kind, const TracePrompts& prompts, std::uint32_t capacity, Figures& figures) {
   const auto subject = make_subject(kind, capacity);
@@ -299,15 +278,9 @@ constexpr Column trace_columns[] = {{"subject", "", -16},         {"hit_percent"
                                     {"max_us", "max us", 9, 1},   {"mblocks_per_second", "Mblocks/s", 11, 2}};
 
 Row bench_trace(const IndexBenchOptions& options) {
-  if (options.trace_block_tokens % options.block_tokens != 0) {
-    throw std::invalid_argument{
-        fmt::format("--block-tokens {}: must divide the trace's {}", options.block_tokens, options.trace_block_tokens)};
-  }
-  const TracePrompts prompts = read_prompts(options);
   const std::uint32_t capacity = options.blocks.front();
-  std::uint64_t blocks = 0;
-  for (const auto& prompt : prompts) blocks += prompt.size();
-  if (blocks == 0) throw std::runtime_error{fmt::format("{}: no request has a full block", options.trace.string())};
+  const TracePrompts prompts = read_prompts(options.trace, options.trace_block_tokens, options.block_tokens, capacity);
+  const std::uint64_t blocks = block_count(prompts);
 
   std::array<Figures, subject_count> figures;
   std::array<std::uint64_t, subject_count> hits{};

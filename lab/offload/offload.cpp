@@ -74,7 +74,7 @@ enum class OffloadHome : unsigned char {
 };
 
 struct OffloadShape {
-  OffloadDevice device = OffloadDevice::instant;
+  BenchDevice device = BenchDevice::instant;
   Bytes block_bytes{};
   std::uint32_t blocks = 0;  ///< a multiple of keys_a_question
   KeyOrder key_order = KeyOrder::flat;
@@ -87,7 +87,7 @@ CacheSystemOptions options_of(const OffloadShape& shape, const AlignedBuffer& de
   const std::uint64_t block = count(shape.block_bytes);
   const DeviceRegion region{reinterpret_cast<std::uintptr_t>(device_memory.data()), block, block, 0};
   RankOptions rank{.device = InstantGpu{}, .regions = {{region}}};
-  if (shape.device == OffloadDevice::emulated) rank.device = EmulatedGpu{};
+  if (shape.device == BenchDevice::emulated) rank.device = EmulatedGpu{};
   options.ranks = {rank};
   std::uint32_t host_blocks = shape.blocks * 2;
   if (shape.home == OffloadHome::storage) {
@@ -233,7 +233,7 @@ class OffloadRig {
 
   void wait() const {
     constexpr int a_while_ms = 100;
-    if (shape_.device == OffloadDevice::instant) return;  // it wakes nobody
+    if (shape_.device == BenchDevice::instant) return;  // it wakes nobody
     pollfd descriptor{offload_->wake_fd(), POLLIN, 0};
     ::poll(&descriptor, 1, a_while_ms);
   }
@@ -374,7 +374,7 @@ void measure_refused(const OffloadBenchOptions& options, const OffloadShape& sha
 
 }  // namespace
 
-std::string_view to_string(OffloadDevice device) { return device == OffloadDevice::instant ? "instant" : "emulated"; }
+std::string_view to_string(BenchDevice device) { return device == BenchDevice::instant ? "instant" : "emulated"; }
 
 Row bench_offload(const OffloadBenchOptions& options) {
   check(options);

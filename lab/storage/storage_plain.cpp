@@ -5,6 +5,7 @@
 
 #ifdef TERRACE_HAS_URING
 #include <liburing.h>
+#undef BLOCK_SIZE  // other files of this unity batch use the name
 #endif
 
 #include <fcntl.h>

@@ -124,6 +124,35 @@ TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
   }
 }
 
+TEST(CliBench, of_a_step_reports_each_call_with_and_without_a_host_tier) {
+  const TemporaryDirectory directory;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    const int id = i % 20;  // 160 blocks: more than the device has, and fewer than both tiers
+    lines += R"({"timestamp": )" + std::to_string(i) + R"(, "input_length": 512, "output_length": 1, "hash_ids": [)" +
+             std::to_string(id) + "]}\n";
+  }
+  const std::string trace = directory.write("t.jsonl", lines).string();
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended =
+      run(lab({"step", trace, "--device-blocks", "64", "--host-blocks", "0,160", "--rounds", "2", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const boost::json::value report = report_in(directory);
+  EXPECT_EQ(report.at("blocks").to_number<int>(), 40 * 8);
+  std::set<std::string> measured;
+  for (const boost::json::value& row : report.at("steps").as_array()) {
+    const std::string call{row.at("call").as_string()};
+    const int host_blocks = row.at("host_blocks").to_number<int>();
+    measured.insert(std::string{row.at("policy").as_string()} + "/" + std::to_string(host_blocks) + "/" + call);
+    EXPECT_GT(row.at("mean_us").to_number<double>(), 0) << call;
+    EXPECT_GE(row.at("p99_us").to_number<double>(), row.at("p50_us").to_number<double>()) << call;
+    if (host_blocks > 0) EXPECT_EQ(row.at("hits").to_number<int>(), 20 * 8) << call;
+    else EXPECT_LT(row.at("hits").to_number<int>(), 20 * 8) << call;
+  }
+  EXPECT_EQ(measured.size(), 2U * 2U * 5U);
+  EXPECT_TRUE(has_row(ended.out, "    160  adaptive   poll")) << ended.out;
+}
+
 /// A hot set and a scan: if policies differ, their hits differ, and the run continues.
 TEST(CliBench, of_the_index_over_a_trace_measures_the_policy_that_a_subject_is_named_after) {
   const TemporaryDirectory directory;
@@ -431,8 +460,8 @@ TEST(CliBench, of_storage_leaves_nothing_behind_when_interrupted) {
 // ---- help texts of terrace-lab, its complaints, and its further eviction policies
 
 TEST(LabHelp, fits_on_a_screen_of_80_columns_and_says_what_options_take) {
-  for (const std::string command :
-       {"", "index", "keys", "link", "offload", "replay", "restart", "room", "shared", "storage", "tier-store", "transfer"}) {
+  for (const std::string command : {"", "index", "keys", "link", "offload", "replay", "restart", "room", "shared", "step",
+                                    "storage", "tier-store", "transfer"}) {
     const Ended ended = run(command.empty() ? lab({"--help"}) : lab({command, "--help"}));
     EXPECT_EQ(ended.status, 0) << ended.err;
     EXPECT_LE(width(ended.out), 80U) << ended.out;
