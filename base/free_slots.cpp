@@ -91,14 +91,37 @@ void FreeSlots::take_many(std::uint32_t count, std::optional<SlotId> neighbour, 
 
 std::optional<SlotId> FreeSlots::take_last() {
   if (free_ == 0) return std::nullopt;
+  const std::uint32_t position = highest();
+  clear(position);
+  --free_;
+  return SlotId{position};
+}
+
+std::uint32_t FreeSlots::highest() const {
   std::uint32_t position = 0;
   for (auto level = levels_.rbegin(); level != levels_.rend(); ++level) {
     const auto leading = static_cast<std::uint32_t>(std::countl_zero((*level)[position]));
     position = position * word_bits + (word_bits - 1 - leading);
   }
-  clear(position);
-  --free_;
-  return SlotId{position};
+  return position;
+}
+
+void FreeSlots::take_last_many(std::uint32_t count, std::vector<SlotId>& out) {
+  count = std::min(count, free_);
+  free_ -= count;
+  out.resize(out.size() + count);
+  SlotId* taken = out.data() + out.size();
+  // Each step takes the highest free slots of one word of the bitmap that are contiguous.
+  while (count > 0) {
+    const std::uint32_t position = highest();
+    const std::size_t word = position / word_bits;
+    const std::uint64_t free_to_here = levels_[0][word] << (word_bits - 1 - position % word_bits);
+    const auto run = std::min(count, static_cast<std::uint32_t>(std::countl_one(free_to_here)));
+    const std::uint64_t ones = run == word_bits ? ~std::uint64_t{0} : (std::uint64_t{1} << run) - 1;
+    clear_bits(word, ones << (position % word_bits + 1 - run));
+    for (std::uint32_t i = 0; i < run; ++i) *--taken = SlotId{position - i};
+    count -= run;
+  }
 }
 
 std::optional<SlotId> FreeSlots::take_after(SlotId neighbour) {

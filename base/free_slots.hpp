@@ -35,6 +35,8 @@ class FreeSlots {
   /// Takes the highest free slot. A caller that takes slots for a prefix from its last block to its first gets ascending slots in
   /// this way.
   [[nodiscard]] std::optional<SlotId> take_last();
+  /// Takes the `count` highest free slots, or all if there are fewer, and appends them to `out` in ascending order.
+  void take_last_many(std::uint32_t count, std::vector<SlotId>& out);
   /// Takes this slot, which must be free.
   void take_exactly(SlotId slot);
   /// Makes a taken slot free again.
@@ -52,6 +54,7 @@ class FreeSlots {
   void clear(std::uint32_t slot);
   void clear_bits(std::size_t word, std::uint64_t bits);
   [[nodiscard]] std::uint32_t lowest() const;
+  [[nodiscard]] std::uint32_t highest() const;
 
   std::uint32_t capacity_;
   std::uint32_t free_;

@@ -101,10 +101,12 @@ class PrefixTree {
   /// Gives each of the last slots.size() blocks of the prefix a copy in state ready or filling. The blocks must be in one node,
   /// and must have no copy in the tier.
   void fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, CopyState state = CopyState::ready);
-  /// Changes the copies of the run to busy or evicting; they must be ready or busy. The blocks must be in one node.
+  /// Changes the copies of the run to busy or evicting; they must be ready or busy. Or changes them to ready; they
+  /// must be filling or busy. The blocks must be in one node.
   void change(Run run, Tier tier, CopyState to);
-  /// Removes the copies of a run that victims() returned.
-  void drop(Run victims, Tier tier);
+  /// Removes the copies of the run. The blocks must be in one node, and unpinned, and no staying copy in the tier may follow
+  /// them.
+  void drop(Run run, Tier tier);
   /// Returns the copies of a run, in order. The span is valid until the tree changes.
   [[nodiscard]] std::span<const Copy> copies(Run run, Tier tier) const;
   /// Returns true if any block of the run's node has a copy in the tier.

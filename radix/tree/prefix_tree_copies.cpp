@@ -89,10 +89,12 @@ void PrefixTree::change(Run run, Tier tier, CopyState to) {
   ++changes_;
   const Node& node = nodes_[run.node.value()];
   TERRACE_CHECK(run.begin >= node.start && run.end <= node.end());
-  TERRACE_CHECK(to == CopyState::busy || to == CopyState::evicting);
+  TERRACE_CHECK(to == CopyState::ready || to == CopyState::busy || to == CopyState::evicting);
   Copy* const row = copies(node, tier);
-  TERRACE_CHECK(terrace::all_usable({row + (run.begin - node.start), run.size()}));
-  for (std::uint32_t i = run.begin - node.start; i < run.end - node.start; ++i) row[i] = Copy{to, row[i].slot()};
+  const std::span changed{row + (run.begin - node.start), run.size()};
+  const auto can_be_ready = [](Copy copy) { return copy.state() == CopyState::filling || copy.state() == CopyState::busy; };
+  TERRACE_CHECK(to == CopyState::ready ? std::ranges::all_of(changed, can_be_ready) : terrace::all_usable(changed));
+  for (Copy& copy : changed) copy = Copy{to, copy.slot()};
   InTier& here = state(run.node, tier);
   const bool was_any = here.any();
   shrink_to_copies(here, row);
@@ -106,19 +108,21 @@ void PrefixTree::drop(Run run, Tier tier) {
   const Node& node = nodes_[run.node.value()];
   InTier& here = state(run.node, tier);
   TERRACE_CHECK(run.begin >= node.start + node.pinned && run.begin < run.end && here.below == 0);
-  TERRACE_CHECK(run.end == node.start + here.deepest);
+  TERRACE_CHECK(run.end <= node.end() && run.end >= node.start + here.deepest);
   Copy* const row = copies(node, tier);
+  const bool was_any = here.any();
   const std::uint32_t begin = run.begin - node.start;
   const std::uint32_t end = run.end - node.start;
+  TERRACE_CHECK(std::all_of(row + begin, row + end, [](Copy copy) { return copy.usable(); }));
   std::fill(row + begin, row + end, Copy{});
   here.resident -= run.size();
   count(node, tier, -std::int64_t{run.size()}, 0);
-  here.deepest = begin;
+  here.deepest = std::min(here.deepest, begin);
   if (here.end == end) here.end = begin;
   if (totals_[index(tier)].follower != nullptr) totals_[index(tier)].follower->on_removed(blocks_of(run.node, begin, end));
   shrink_to_copies(here, row);
   refresh_leaf(run.node, tier);
-  set_subtree_resident(run.node, tier, true);
+  set_subtree_resident(run.node, tier, was_any);
   prune(run.node);
 }
 

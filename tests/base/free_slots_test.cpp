@@ -156,9 +156,12 @@ TEST(FreeSlots, are_taken_many_at_a_time_as_one_by_one) {
         std::optional<SlotId> neighbour;
         if (random.chance(0.7)) neighbour = SlotId{static_cast<std::uint32_t>(random.below(capacity))};
         std::vector<SlotId> got;
-        slots.take_many(wanted, neighbour, got);
+        const bool highest = random.chance(0.3);
+        if (highest) slots.take_last_many(wanted, got);
+        else slots.take_many(wanted, neighbour, got);
         ASSERT_EQ(got.size(), std::min(wanted, one_by_one.size()));
-        for (const SlotId slot : got) {
+        for (auto slot = got.rbegin(); highest && slot != got.rend(); ++slot) ASSERT_EQ(one_by_one.take_last(), *slot);
+        for (const SlotId slot : highest ? std::span<SlotId>{} : std::span{got}) {
           ASSERT_EQ(neighbour ? one_by_one.take_after(*neighbour) : one_by_one.take(), slot);
           neighbour = slot;
         }

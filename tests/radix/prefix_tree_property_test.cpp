@@ -286,8 +286,8 @@ class World {
     }
   }
   void evict() { random_.chance(0.5) ? evict_one() : evict_run(); }
-  /// The blocks of the run are, from its end, those that the policy would evict one by one. Their copies go, or a transfer reads
-  /// them before they go.
+  /// The blocks of the run are, from its end, those that the policy would evict one by one. Their copies go at once, or when a
+  /// transfer has read them: all together, or later one by one.
   void evict_run() {
     const std::size_t tier = random_.below(2);
     const auto most = static_cast<std::uint32_t>(random_.between(1, 6));
@@ -297,7 +297,8 @@ class World {
     if (!run) return;
     ASSERT_GE(run->size(), 1U);
     ASSERT_LE(run->size(), most);
-    const bool read = random_.chance(0.3);
+    const bool read = random_.chance(0.4);
+    const bool stays = read && random_.chance(0.7);
     const std::span<const Copy> copies = tree_.copies(*run, all_tiers[tier]);
     for (std::uint32_t depth = run->end; depth-- > run->begin;) {
       ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, all_tiers[tier]));
@@ -307,21 +308,24 @@ class World {
       ASSERT_TRUE(oldest.has_value());
       ASSERT_EQ(*oldest, age_of({run->node, depth}));
       const Copy copy = copies[depth - run->begin];
-      set_copy_of(key, tier, read ? Copy{CopyState::evicting, copy.slot()} : Copy{});
+      set_copy_of(key, tier, stays ? Copy{CopyState::evicting, copy.slot()} : Copy{});
     }
-    read ? tree_.change(*run, all_tiers[tier], CopyState::evicting) : tree_.drop(*run, all_tiers[tier]);
+    if (read) tree_.change(*run, all_tiers[tier], CopyState::evicting);
+    if (!stays) tree_.drop(*run, all_tiers[tier]);
     model_.prune();
   }
-  /// A transfer begins to read a run.
+  /// A transfer begins to read a run, and may end before the next check.
   void read_run() {
     const std::size_t tier = random_.below(2);
     const auto run = tree_.victims(all_tiers[tier], static_cast<std::uint32_t>(random_.between(1, 6)));
     if (!run) return;
-    for (std::uint32_t depth = run->begin; depth < run->end; ++depth) {
+    const bool ends = random_.chance(0.5);
+    for (std::uint32_t depth = run->begin; depth < run->end && !ends; ++depth) {
       const BlockRef block{run->node, depth};
       set_copy_of(tree_.key(block), tier, Copy{CopyState::busy, tree_.copy(block, all_tiers[tier]).slot()});
     }
     tree_.change(*run, all_tiers[tier], CopyState::busy);
+    if (ends) tree_.change(*run, all_tiers[tier], CopyState::ready);
   }
   void set_copy_of(const BlockKey& key, std::size_t tier, Copy copy) {
     for (auto& [names, block] : model_.blocks) {

@@ -64,23 +64,28 @@ void CacheManager::on_time(TimePoint now) {
 // ---- the loop ------------------------------------------------------------------------------------------------------------
 
 void CacheManager::settle() {
-  const bool rest = requests_.rests() && write_backs_.idle() && prefetches_.rests() &&
-                    std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->rests(); });
-  if (rest) {
-    // The usual case: nothing waits. But the call may have taken slots, so that the next poll has to evict for the watermarks.
-    for (const auto& pool : state_.groups.pools()) pool->on_slots_taken();
-    return;
-  }
-  continue_all();
-  start_transfers();
+  if (continue_any()) start_transfers();
 }
 
 void CacheManager::settle_and_reclaim() {
-  continue_all();
-  bool any = false;
-  for (const auto& pool : state_.groups.pools()) any |= pool->reclaim();
-  if (any) continue_all();
-  start_transfers();
+  bool any = continue_any();
+  bool evicted = false;
+  for (const auto& pool : state_.groups.pools()) evicted |= pool->reclaim();
+  if (evicted) any |= continue_any();
+  if (any) start_transfers();
+}
+
+/// Returns false if there was nothing to continue, which is the usual case.
+bool CacheManager::continue_any() {
+  const bool rest = requests_.rests() && write_backs_.idle() && prefetches_.rests() &&
+                    std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->rests(); });
+  if (!rest) {
+    continue_all();
+    return true;
+  }
+  // But the call may have taken slots, so that the next poll has to evict for the watermarks.
+  for (const auto& pool : state_.groups.pools()) pool->on_slots_taken();
+  return false;
 }
 
 /// Continues everything that can continue now. First come the requests that are planned again, so that they are in line before

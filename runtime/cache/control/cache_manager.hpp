@@ -210,6 +210,7 @@ class CacheManager {
 
  private:
   void on_answers();
+  bool continue_any();
   void continue_all();
   void start_transfers();
 

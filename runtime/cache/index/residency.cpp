@@ -106,6 +106,26 @@ void Residency::publish(BlockRef block, Tier tier) {
   become_ready(block, tier, now.slot());
 }
 
+void Residency::publish(Run run, Tier tier) {
+  const std::span<const SlotId> slots = slots_of_copies(run, tier);
+  slots_in(tier).change_all(slots, SlotState::filling, SlotState::ready);
+  tree_.change(run, tier, CopyState::ready);
+  update_duplicates(run);
+  if (slots_of(tier).closed_ready() > 0) {
+    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({run.node, run.begin + i}, tier, slots[i]);
+  }
+  if (watched()) record(KvEvent::Kind::stored, run, tier);
+}
+
+/// The slots of the run's copies, all of which must be present. Valid until the next call.
+std::span<const SlotId> Residency::slots_of_copies(Run run, Tier tier) {
+  const std::span<const Copy> copies = tree_.copies(run, tier);
+  TERRACE_CHECK(std::ranges::all_of(copies, &Copy::present));
+  slots_.resize(copies.size());
+  static_cast<void>(read_slots(copies, slots_.data()));
+  return slots_;
+}
+
 void Residency::become_ready(BlockRef block, Tier tier, SlotId slot) {
   slots_in(tier).change(slot, SlotState::ready);
   tree_.set_copy(block, tier, Copy{CopyState::ready, slot});
@@ -127,6 +147,13 @@ void Residency::update_duplicate(BlockRef block) {
     if (const Copy above = copy(tree_.parent(block), Tier::host); above.usable()) before = above.slot();
   }
   duplicates_.add(tree_.at({block.node, block.depth + 1}, block.depth), in_host.slot(), before);
+}
+
+void Residency::update_duplicates(Run run) {
+  // Only blocks whose device copy stays can be duplicates, or can have been some.
+  if (inclusion_ != InclusionPolicy::lazy_exclusive || !tree_.any_in_node(run, Tier::host)) return;
+  if (!std::ranges::any_of(tree_.copies(run, Tier::device), &Copy::stays)) return;
+  for (std::uint32_t depth = run.begin; depth < run.end; ++depth) update_duplicate({run.node, depth});
 }
 
 /// The host copies of a run are not duplicates any more: copies in the host or on the device are dropped, or are read.
@@ -178,8 +205,7 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
 void Residency::drop(Run victims, Tier tier) {
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
   forget_duplicates(victims);
-  slots_.resize(victims.size());
-  TERRACE_CHECK(read_slots(tree_.copies(victims, tier), slots_.data()));
+  static_cast<void>(slots_of_copies(victims, tier));
   tree_.drop(victims, tier);
   if (tier == Tier::host && lent_count_ > 0) {
     std::erase_if(slots_, [this](SlotId slot) {
@@ -219,7 +245,7 @@ void Residency::hold(BlockRef block, Tier tier) {
 }
 
 void Residency::hold(Run run, Tier tier) {
-  for (const Copy now : tree_.copies(run, tier)) slots_in(tier).add_reader(now.slot());
+  slots_in(tier).add_readers(slots_of_copies(run, tier), false);
   tree_.change(run, tier, CopyState::busy);
   if (tier == Tier::host) forget_duplicates(run);
 }
@@ -233,11 +259,7 @@ void Residency::hold_evicting(BlockRef block, Tier tier) {
 }
 
 void Residency::hold_evicting(Run run, Tier tier) {
-  SlotAllocator& slots = slots_in(tier);
-  for (const Copy now : tree_.copies(run, tier)) {
-    slots.add_reader(now.slot());
-    slots.set_evicting(now.slot(), true);
-  }
+  slots_in(tier).add_readers(slots_of_copies(run, tier), true);
   tree_.change(run, tier, CopyState::evicting);
   forget_duplicates(run);
 }
@@ -247,6 +269,13 @@ bool Residency::unhold(BlockRef block, Tier tier) {
   TERRACE_CHECK(now.usable());
   if (slots_in(tier).remove_reader(now.slot()) > 0) return false;
   show_state(block, tier, now.slot());
+  return true;
+}
+
+bool Residency::unhold_last(Run run, Tier tier) {
+  if (!slots_in(tier).end_reads(slots_of_copies(run, tier), false)) return false;
+  tree_.change(run, tier, CopyState::ready);
+  update_duplicates(run);
   return true;
 }
 
@@ -348,11 +377,17 @@ void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing)
   // While the prefix was pinned, a block may have lost its support: the eviction of the block was cancelled, but not that of the
   // block before it, or the load of the block before it failed.
   std::optional<BlockRef> gap = missing;
-  for (std::uint32_t depth = 1; depth < prefix.length && (!gap || depth <= gap->depth); ++depth) {
-    const BlockRef block{prefix.node, depth};
-    for (const Tier tier : memory_tiers) {
-      if (copy(block, tier).present() && !supported(block, tier)) gap = tree_.parent(block);
-    }
+  auto& [on_device, in_host] = copies_;
+  for (const Tier tier : memory_tiers) {
+    copies_[index(tier)].resize(prefix.length);
+    tree_.read(prefix, tier, 0, copies_[index(tier)]);
+  }
+  const std::uint32_t end = missing ? std::min(missing->depth + 1, prefix.length) : prefix.length;
+  for (std::uint32_t depth = 1; depth < end; ++depth) {
+    if (on_device[depth - 1].present()) continue;  // it supports copies in both tiers
+    if (!on_device[depth].present() && (!in_host[depth].present() || in_host[depth - 1].present())) continue;
+    gap = tree_.at(prefix, depth - 1);
+    break;
   }
   if (!gap) return tree_.unpin(prefix);
   const Prefix to_gap{gap->node, gap->depth + 1};
@@ -360,129 +395,6 @@ void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing)
   tree_.unpin(prefix);
   drop_orphans_below(*gap);
   tree_.unpin(to_gap);
-}
-
-void Residency::resize_device(std::uint32_t blocks) {
-  device_.resize(blocks);
-  list_retiring(Tier::device);
-}
-
-void Residency::list_retiring(Tier tier) {
-  retiring_[index(tier)].clear();
-  if (slots_of(tier).closed_ready() == 0) return;
-  tree_.for_each([&](BlockRef block) {
-    const Copy now = copy(block, tier);
-    if (now.usable()) note_retiring(block, tier, now.slot());
-  });
-}
-
-void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
-  if (!slots_of(tier).closed(slot)) return;
-  // `block.node` may be a descendant of the node that holds the block. The entry is kept for later, so it must name the node
-  // itself.
-  retiring_[index(tier)].push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
-}
-
-std::uint64_t Residency::retiring_unpinned(Tier tier) const {
-  const auto unpinned = [&](const Retiring& entry) {
-    return slots_of(tier).state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
-  };
-  return static_cast<std::uint64_t>(std::ranges::count_if(retiring(tier), unpinned));
-}
-
-void Residency::erase_retired(Tier tier, std::size_t entry) {
-  auto& entries = retiring_[index(tier)];
-  entries[entry] = entries.back();
-  entries.pop_back();
-}
-
-void Residency::resize_host(std::uint32_t blocks) {
-  host_blocks_wanted_ = blocks;
-  follow_host_slots();
-}
-
-/// Sets host_blocks_ to the wanted size, limited by the slots that have memory, and takes the slots for it into use.
-void Residency::follow_host_slots() {
-  const std::uint64_t open = arena_.capacity() - arena_.closed_total();
-  TERRACE_CHECK(open >= staging_blocks_);
-  host_blocks_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(host_blocks_wanted_, open - staging_blocks_));
-  while (arena_.in_use() < std::uint64_t{host_blocks_} + staging_blocks_) TERRACE_CHECK(arena_.unretire());
-}
-
-void Residency::open_host(SlotSpan slots) {
-  arena_.extend(slots.end());
-  arena_.open(slots);
-  std::erase_if(retiring_[index(Tier::host)], [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
-  follow_host_slots();
-}
-
-void Residency::close_host(SlotSpan slots) {
-  arena_.close(slots);
-  follow_host_slots();
-  list_retiring(Tier::host);
-}
-
-bool Residency::retire_host_slots() {
-  const std::uint64_t needed = host_slots_needed();
-  bool any = arena_.in_use() > needed;
-  while (arena_.in_use() > needed) arena_.retire_free();
-  // A closed slot may have been taken when an open one retired in its place. Now the closed one retires.
-  while (arena_.retire_closed_instead()) any = true;
-  return any;
-}
-
-std::optional<SlotId> Residency::take_host(PrefixOrder order) {
-  if (host_free() == 0) return std::nullopt;
-  for (;;) {
-    const auto slot = order == PrefixOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
-    if (slot || !arena_.retire_closed_instead()) return slot;
-  }
-}
-
-void Residency::take_host(std::uint32_t count, std::vector<SlotId>& out) {
-  const std::size_t before = out.size();
-  for (auto left = std::min<std::uint64_t>(count, host_free()); left > 0; --left) {
-    const std::optional<SlotId> slot = take_host(PrefixOrder::from_end);
-    if (!slot) break;
-    out.push_back(*slot);
-  }
-  std::reverse(out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
-}
-
-std::optional<SlotId> Residency::take_staging() {
-  if (staging_free() == 0) return std::nullopt;
-  // While the host tier holds more blocks than its new size, all free slots may be closed ones. Staging uses such a slot only for
-  // a short time.
-  if (const auto slot = arena_.take(SlotState::held)) return slot;
-  return arena_.take_closed(SlotState::held);
-}
-
-std::optional<SlotId> Residency::lend_host(BlockRef block) {
-  const SlotId slot = copy(block, Tier::host).slot();
-  if (!lent(slot)) {
-    if (staging_free() == 0) return std::nullopt;
-    if (slot.value() >= lent_.size()) {
-      lent_.resize(std::size_t{slot.value()} + 1);
-      borrowers_.resize(lent_.size());
-    }
-    lent_[slot.value()] = true;
-    ++lent_count_;
-  }
-  ++borrowers_[slot.value()];
-  return slot;
-}
-
-bool Residency::unlend(SlotId slot) {
-  if (!lent(slot)) return false;
-  lent_[slot.value()] = false;
-  --lent_count_;
-  return true;
-}
-
-void Residency::end_staging(SlotId slot) {
-  const bool borrowed = slot.value() < borrowers_.size() && borrowers_[slot.value()] > 0;
-  if (borrowed && --borrowers_[slot.value()] > 0) return;
-  if (!unlend(slot)) arena_.put(slot);
 }
 
 std::uint32_t Residency::number_stored(BlockRef block) {

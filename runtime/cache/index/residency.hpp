@@ -114,6 +114,8 @@ class Residency {
   void begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source);
   /// filling → ready.
   void publish(BlockRef block, Tier tier);
+  /// The same for neighbouring blocks of one node.
+  void publish(Run run, Tier tier);
   /// filling → absent: the bytes did not arrive.
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
   /// The same for a host copy that may not be pinned any more. Copies that depend on it are dropped, too. A pinned copy is
@@ -125,7 +127,7 @@ class Residency {
   void adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written);
   /// ready → absent, or after unhold_before_drop(). The slot becomes free, or staging if it is lent.
   void drop(BlockRef block, Tier tier);
-  /// The same for a run of victims (PrefixTree::victims).
+  /// The same for neighbouring unpinned blocks of one node, on which no staying copy in the tier depends.
   void drop(Run victims, Tier tier);
   /// Under InclusionPolicy exclusive, a block on the device must not have a host copy, too: drops it if it is ready. Returns true
   /// if it did.
@@ -136,9 +138,17 @@ class Residency {
   void hold(Run run, Tier tier);
   /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
+  /// The same for copies of neighbouring blocks of one node that have one reader each and are not evicting. If any is not like
+  /// this, it returns false and changes nothing.
+  [[nodiscard]] bool unhold_last(Run run, Tier tier);
   /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
   void unhold_before_drop(BlockRef block, Tier tier) {
     TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
+  }
+  /// The same for neighbouring blocks of one node whose copies have one reader each, and are all evicting. If they are not, it
+  /// returns false and changes nothing.
+  [[nodiscard]] bool unhold_before_drop(Run evicting, Tier tier) {
+    return slots_in(tier).end_reads(slots_of_copies(evicting, tier), true);
   }
   /// The same as hold() and set_evicting(), at once. DeferredEviction::reader_gone ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
@@ -276,11 +286,13 @@ class Residency {
 
  private:
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
+  [[nodiscard]] std::span<const SlotId> slots_of_copies(Run run, Tier tier);
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
   void restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
   void show_state(BlockRef block, Tier tier, SlotId slot);
   /// A copy of the block has changed: its host copy may be a duplicate now, or no longer one.
   void update_duplicate(BlockRef block);
+  void update_duplicates(Run run);
   void forget_duplicates(Run run);
   /// Returns true if events, sample or misses must be told when copies come and go.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on() || misses_ != nullptr; }
@@ -327,8 +339,9 @@ class Residency {
     std::vector<std::array<bool, 2>> goes;                         ///< by index in below_, and by tier
     boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< by block: its index in below_
   };
-  Orphans orphans_;            ///< scratch
-  std::vector<SlotId> slots_;  ///< scratch
+  Orphans orphans_;                          ///< scratch
+  std::vector<SlotId> slots_;                ///< scratch
+  std::array<std::vector<Copy>, 2> copies_;  ///< scratch, by tier
 };
 
 }  // namespace terrace

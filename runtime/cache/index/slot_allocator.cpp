@@ -137,29 +137,49 @@ void SlotAllocator::change(SlotId slot, SlotState to) {
 }
 
 void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out) {
-  TERRACE_CHECK(state != SlotState::free);
   const std::size_t before = out.size();
   free_.take_many(count, neighbour, out);
-  SlotUse plain;  // a free slot has no note
-  plain.set_state(state);
-  for (const SlotId slot : std::span{out}.subspan(before)) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
-  counts_[static_cast<std::size_t>(SlotState::free)] -= out.size() - before;
-  counts_[static_cast<std::size_t>(state)] += out.size() - before;
+  occupy_all(std::span{out}.subspan(before), state);
 }
 
-/// Fast path: changes the state and the note of slots that are all in state `from`, and that nothing reads or evicts. If this is
-/// not so, or if any slots are closed, it changes nothing and returns false. The caller then changes the slots one by
-/// one.
-bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note) {
-  if (closed_total_ > 0) return false;
-  SlotUse plain;
-  plain.set_state(from);
-  std::uint32_t others = 0;
-  for (const SlotId slot : slots) others |= slots_[slot.value()].word() ^ plain.word();
-  if (others != 0) return false;
-  plain.set_state(to);
-  plain.note = note & Slot::note_max;
+std::uint32_t SlotAllocator::take_last_many(std::uint32_t count, SlotState state, std::vector<SlotId>& out) {
+  const std::size_t before = out.size();
+  free_.take_last_many(count, out);
+  occupy_all(std::span{out}.subspan(before), state);
+  return static_cast<std::uint32_t>(out.size() - before);
+}
+
+/// The slots were in free_.
+void SlotAllocator::occupy_all(std::span<const SlotId> slots, SlotState state) {
+  TERRACE_CHECK(state != SlotState::free);
+  SlotUse plain;  // a free slot has no note
+  plain.set_state(state);
   for (const SlotId slot : slots) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
+  counts_[static_cast<std::size_t>(SlotState::free)] -= slots.size();
+  counts_[static_cast<std::size_t>(state)] += slots.size();
+}
+
+/// Fast path: if the use of all these slots is `from`, except for the bits of `ignored`, it becomes `to`. Otherwise, and if any
+/// slots are closed, it changes nothing and returns false. The caller then changes the slots one by one. It does not count.
+bool SlotAllocator::replace_alike(std::span<const SlotId> slots, SlotUse from, SlotUse to, std::uint32_t ignored) {
+  if (closed_total_ > 0) return false;
+  std::uint32_t others = 0;
+  for (const SlotId slot : slots) others |= slots_[slot.value()].word() ^ from.word();
+  if ((others & ~ignored) != 0) return false;
+  for (const SlotId slot : slots) static_cast<SlotUse&>(slots_[slot.value()]) = to;
+  return true;
+}
+
+/// The same for the state of slots that nothing reads or evicts, with the counts. The slots get this note.
+bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note) {
+  SlotUse before;
+  before.set_state(from);
+  SlotUse after;
+  after.set_state(to);
+  after.note = note & Slot::note_max;
+  SlotUse ignored;
+  if (from == SlotState::filling) ignored.note = Slot::note_max;  // the load that has filled it
+  if (!replace_alike(slots, before, after, ignored.word())) return false;
   counts_[static_cast<std::size_t>(from)] -= slots.size();
   counts_[static_cast<std::size_t>(to)] += slots.size();
   return true;
@@ -212,6 +232,41 @@ std::uint32_t SlotAllocator::remove_reader(SlotId slot) {
   --readers_total_;
   ++reads_ended_;
   return --s.note;
+}
+
+/// The use of a slot that is ready, with one reader or none.
+SlotAllocator::SlotUse SlotAllocator::ready_use(bool read, bool evicting) {
+  SlotUse use;
+  use.set_state(SlotState::ready);
+  use.note = read ? 1 : 0;
+  use.evicting = evicting ? 1 : 0;
+  return use;
+}
+
+void SlotAllocator::add_readers(std::span<const SlotId> slots, bool evicting) {
+  if (replace_alike(slots, ready_use(false, false), ready_use(true, evicting))) {
+    readers_total_ += slots.size();
+    if (evicting) evicting_total_ += slots.size();
+    return;
+  }
+  for (const SlotId slot : slots) {
+    add_reader(slot);
+    if (evicting) set_evicting(slot, true);
+  }
+}
+
+bool SlotAllocator::end_reads(std::span<const SlotId> slots, bool evicting) {
+  if (!replace_alike(slots, ready_use(true, evicting), ready_use(false, false))) return false;
+  readers_total_ -= slots.size();
+  reads_ended_ += slots.size();
+  if (evicting) evicting_total_ -= slots.size();
+  return true;
+}
+
+Fence SlotAllocator::fence(SlotSpan slots) const {
+  Fence last{};
+  for (std::uint32_t i = slots.first.value(); i < slots.end(); ++i) last = std::max(last, fence(SlotId{i}));
+  return last;
 }
 
 std::uint32_t SlotAllocator::load(SlotId slot) const {

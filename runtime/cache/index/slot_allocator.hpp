@@ -68,6 +68,8 @@ class SlotAllocator {
   [[nodiscard]] std::optional<SlotId> take_last(SlotState state) { return occupy(free_.take_last(), state); }
   /// Appends up to `count` free slots to `out`. If possible, the first one follows `neighbour`, and the slots are adjacent.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
+  /// The same for the highest slots, in ascending order. Returns their number.
+  std::uint32_t take_last_many(std::uint32_t count, SlotState state, std::vector<SlotId>& out);
   /// The same as put(), change() and raise_fence(), for many slots.
   void put_all(std::span<const SlotId> slots);
   void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
@@ -123,7 +125,12 @@ class SlotAllocator {
     ++readers_total_;
     return ++s.note;
   }
+  /// The same for many slots. If `evicting`, they are evicted from now on.
+  void add_readers(std::span<const SlotId> slots, bool evicting);
   std::uint32_t remove_reader(SlotId slot);
+  /// Ends the last read of each slot. If `evicting`, all of them are being evicted, and that ends, too: the caller frees them at
+  /// once. Otherwise none of them is being evicted. If any slot is not like this, it returns false and changes nothing.
+  [[nodiscard]] bool end_reads(std::span<const SlotId> slots, bool evicting);
   [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
   /// Number of reads that have ended. It only grows.
@@ -143,6 +150,8 @@ class SlotAllocator {
 
   /// Compute may touch the slot until it reaches this point. raise_fence() never lowers it.
   [[nodiscard]] Fence fence(SlotId slot) const { return std::bit_cast<Fence>(slots_[slot.value()].fence); }
+  /// The latest of the fences of these slots.
+  [[nodiscard]] Fence fence(SlotSpan slots) const;
   void raise_fence(SlotId slot, Fence fence);
 
   /// For the poison mode: remembers from now on which slots became free.
@@ -182,9 +191,12 @@ class SlotAllocator {
   static_assert(sizeof(Slot) == 12);
 
   std::optional<SlotId> occupy(std::optional<SlotId> slot, SlotState state);
+  void occupy_all(std::span<const SlotId> slots, SlotState state);
   void move(SlotId slot, SlotState to);
   void grow(std::uint32_t slots);
   void note_closed_free(SlotId slot);
+  [[nodiscard]] static SlotUse ready_use(bool read, bool evicting);
+  [[nodiscard]] bool replace_alike(std::span<const SlotId> slots, SlotUse from, SlotUse to, std::uint32_t ignored = 0);
   [[nodiscard]] bool move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note = 0);
 
   FreeSlots free_;

@@ -55,12 +55,18 @@ void HostSlotAllocator::evict_run(std::uint32_t most) {
   if (most == 0) return;
   const std::optional<Run> victims = residency_.quotas().victims(Tier::host, most, std::nullopt);
   if (!victims) return;
-  Run run{victims->node, victims->end, victims->end};
+  const PrefixTree& tree = residency_.tree();
+  const bool must_be_saved = config_.stores_by(WritePolicy::write_back);
+  Run run = *victims;
   std::uint32_t clean = 0;
-  for (; run.begin > victims->begin; --run.begin) {
-    const bool saved = has_other_copy({run.node, run.begin - 1});
-    if (!saved && config_.stores_by(WritePolicy::write_back)) break;
-    clean += saved ? 1 : 0;
+  if (tree.any_in_node(run, Tier::device) || tree.any_in_node(run, Tier::storage)) {
+    for (run.begin = run.end; run.begin > victims->begin; --run.begin) {
+      const bool saved = has_other_copy({run.node, run.begin - 1});
+      if (!saved && must_be_saved) break;
+      clean += saved ? 1 : 0;
+    }
+  } else if (must_be_saved) {
+    return;
   }
   if (run.size() > 0) deferred_eviction_.drop_now(run, Tier::host, clean);
 }

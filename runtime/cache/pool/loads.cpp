@@ -219,6 +219,12 @@ bool Loads::on_event(const TransferEvent& event) {
   if (all_done && others_follow) set_layers(id, event.id, all_layers);
   auto outcome = event.outcomes.begin();
   for (const PartRange& range : *ranges) {
+    if (all_done) {
+      TERRACE_CHECK(event.outcomes.end() - outcome >= range.size());
+      outcome += range.size();
+      end_arrived(range);
+      continue;
+    }
     for (std::uint32_t index = range.begin; index < range.end; ++index) {
       TERRACE_CHECK(outcome != event.outcomes.end());
       end_crossing(id, index, *outcome++, event.id);
@@ -227,6 +233,44 @@ bool Loads::on_event(const TransferEvent& event) {
   TERRACE_CHECK(outcome == event.outcomes.end());
   spare_ranges_.give(std::move(*ranges));
   return true;
+}
+
+/// The parts from `first` on, before `end`, that are in the same state and for neighbouring blocks of one node, as a run of these
+/// blocks. It has at least one block.
+Run Loads::neighbours(LoadId id, std::uint32_t first, std::uint32_t end) const {
+  const std::span<const Part> parts = std::span{loads_[id].parts}.first(end).subspan(first);
+  const PrefixTree& tree = residency_.tree();
+  // A split may have moved the block to another node since the load began.
+  const auto [begun_in, depth] = parts.front().block;
+  const NodeId node = tree.at({begun_in, depth + 1}, depth).node;
+  Run run{node, depth, depth + 1};
+  const std::uint32_t node_end = tree.flat() ? run.end : tree.blocks_in(node)->end;
+  for (const Part& part : parts.subspan(1)) {
+    const bool follows = part.block.node == begun_in && part.block.depth == run.end && part.state == parts.front().state;
+    if (!follows || run.end == node_end) break;
+    ++run.end;
+  }
+  return run;
+}
+
+/// The copies of these parts have arrived. The same as end_crossing() for each.
+void Loads::end_arrived(PartRange range) {
+  Load& load = loads_[range.load];
+  for (std::uint32_t i = range.begin; i < range.end;) {
+    const Run run = neighbours(range.load, i, range.end);
+    const std::span<Part> parts = std::span{load.parts}.subspan(i, run.size());
+    const bool staging = std::ranges::any_of(parts, [](const Part& part) { return part.landing.staging; });
+    const bool together = !staging && residency_.unhold_last(run, Tier::host);
+    for (Part& part : parts) {
+      TERRACE_CHECK(part.state == State::crossing);
+      part.state = State::arrived;
+      if (!together) reads_.release(part.block, part.landing);
+    }
+    i += run.size();
+  }
+  TERRACE_CHECK(load.unfinished >= range.size());
+  load.unfinished -= range.size();
+  if (load.unfinished == 0) finish(range.load);
 }
 
 /// The transfer of a part has ended.
@@ -278,16 +322,19 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
 void Loads::finish(LoadId id) {
   Load& load = loads_[id];
   auto prefix = load.prefixes.begin();
-  for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
+  for (std::uint32_t i = 0, size = 1; i < load.parts.size(); i += size) {
     const Part& part = load.parts[i];
     if (i == prefix->end) ++prefix;
     // A block is not supported if the block before it did not arrive. Then the block is dropped, because a copy needs all copies
     // before it in its prefix.
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
-      residency_.publish(part.block, Tier::device);
-      residency_.drop_second(part.block);
+      const Run run = neighbours(id, i, prefix->end);
+      residency_.publish(run, Tier::device);
+      for (std::uint32_t depth = run.begin; depth < run.end; ++depth) residency_.drop_second({run.node, depth});
+      size = run.size();
       continue;
     }
+    size = 1;
     if (!prefix->missing) {
       prefix->missing = part.block;
       prefix->missing_from = part.source;

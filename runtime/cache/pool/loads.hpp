@@ -188,6 +188,8 @@ class Loads : PoolPart {
   void set_deadline(LoadId load);
   [[nodiscard]] bool on_confirmed(TransferId id);
   void set_layers(LoadId load, TransferId transfer, std::uint32_t layers);
+  [[nodiscard]] Run neighbours(LoadId load, std::uint32_t first, std::uint32_t end) const;
+  void end_arrived(PartRange parts);
   void end_crossing(LoadId load, std::uint32_t part, BlockOutcome outcome, TransferId transfer);
   void end_part(LoadId load, std::uint32_t part, State state);
   void finish(LoadId load);

@@ -7,6 +7,7 @@
 #include "transfer/device/transfer.hpp"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -67,37 +68,30 @@ class SwapOuts : PoolPart {
   [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty(); }
 
  private:
-  struct Block {
-    BlockRef block;
-    SlotId device_slot;
-    SlotId host_slot;
-    SwapOutPurpose purpose = SwapOutPurpose::evict;
-    std::uint32_t write = 0;
-  };
-  /// Neighbouring blocks of one node, in neighbouring slots on both sides.
+  /// Neighbouring blocks whose copies have begun together. A split can move some of them to another node before the copies end.
   struct Blocks {
     Run run;
     SlotId device_slot;  ///< device slot of the first block; host_slot is its host slot
     SlotId host_slot;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
     std::uint32_t write = 0;
-
-    [[nodiscard]] Block at(std::uint32_t i) const {
-      return {{run.node, run.begin + i}, SlotId{device_slot.value() + i}, SlotId{host_slot.value() + i}, purpose, write};
-    }
-    [[nodiscard]] bool ends_before(SlotId device, SlotId host) const {
-      return device.value() - device_slot.value() == run.size() && host.value() - host_slot.value() == run.size();
-    }
+    std::uint32_t first_piece = 0;  ///< while they have no transfer: their slots, in pieces_
+    std::uint32_t end_piece = 0;
   };
 
+  [[nodiscard]] std::span<const SlotRun> pieces(const Blocks& blocks) const {
+    return std::span{pieces_}.subspan(blocks.first_piece, blocks.end_piece - blocks.first_piece);
+  }
   [[nodiscard]] Urgency urgency_of(const Blocks& blocks) const;
-  void finish(const Block& block, bool arrived);
+  [[nodiscard]] bool finish_evicted(Run run);
+  void finish(BlockRef block, const Blocks& of, bool arrived);
 
   const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
   /// Swap-outs that have begun and have no transfer yet. They wait for the end of CacheManager::settle(), so that neighbouring
   /// blocks that different steps evict become one run.
   std::vector<Blocks> collected_;
+  std::vector<SlotRun> pieces_;
   VectorPool<Blocks> spare_;
   TransferTable<std::vector<Blocks>> transfers_;
   struct Ahead {

@@ -43,6 +43,36 @@ TEST(SlotAllocator, counts_readers_and_leavers) {
   pool.check_invariants();
 }
 
+TEST(SlotAllocator, ends_the_reads_of_many_slots_only_if_all_are_alike) {
+  for (const bool evicting : {false, true}) {
+    SlotAllocator pool{4};
+    std::vector<SlotId> slots;
+    pool.take_many(4, std::nullopt, SlotState::ready, slots);
+    pool.add_readers(slots, evicting);
+    EXPECT_EQ(pool.readers_total(), 4U);
+    EXPECT_EQ(pool.evicting_total(), evicting ? 4U : 0U);
+    EXPECT_FALSE(pool.end_reads(slots, !evicting));
+    pool.add_reader(slots[2]);
+    EXPECT_FALSE(pool.end_reads(slots, evicting));  // this slot has another reader
+    EXPECT_EQ(pool.readers_total(), 5U);
+    pool.check_invariants();
+    pool.remove_reader(slots[2]);
+    EXPECT_TRUE(pool.end_reads(slots, evicting));
+    EXPECT_EQ(pool.reads_ended(), 5U);
+    EXPECT_EQ(pool.readers_total() + pool.evicting_total(), 0U);
+    pool.check_invariants();
+    // In a pool with closed slots, or with one that is read already, each slot is counted by itself.
+    pool.add_reader(slots[0]);
+    pool.resize(3);
+    pool.add_readers(slots, evicting);
+    EXPECT_EQ(pool.readers(slots[0]), 2U);
+    EXPECT_EQ(pool.readers_total(), 5U);
+    EXPECT_EQ(pool.closed_evicting(), evicting ? 1U : 0U);
+    EXPECT_FALSE(pool.end_reads(slots, evicting));
+    pool.check_invariants();
+  }
+}
+
 TEST(SlotAllocator, knows_what_fills_a_slot_for_as_long_as_it_does) {
   SlotAllocator pool{2};
   const SlotId slot = pool.take(SlotState::held).value();
