@@ -10,7 +10,7 @@
 
 namespace terrace::tools {
 
-/// What a bench measured, by name, as the report has it: numbers, texts, and objects with figures of their own.
+/// The results of a bench, by name, as the report has them: numbers, texts, and objects with figures of their own.
 using Row = boost::json::object;
 
 /// The figures of several rounds.

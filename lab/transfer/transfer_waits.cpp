@@ -1,4 +1,4 @@
-// What requests and compute wait for beside full lanes, and for the layers of a load.
+// The waits of requests and compute beside full lanes, and for the layers of a load.
 #include "base/check.hpp"
 #include "base/random.hpp"
 #include "lab/rounds.hpp"

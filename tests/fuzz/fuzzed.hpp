@@ -2,7 +2,8 @@
 
 #include <string_view>
 
-/// What the fuzzer and the replay of each corpus call with an input (README.md). Each ends the process if an answer is wrong.
+/// The functions that the fuzzer, and the replay of each corpus, call with an input (README.md). Each ends the process if an
+/// answer is wrong.
 namespace terrace::test {
 
 /// Routes a request of the admin endpoint: "METHOD TARGET", and after the first line end the body. Wrong is an exception, a body

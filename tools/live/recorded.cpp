@@ -1,4 +1,4 @@
-// What a process records: the waits of the last hour, the hit rates of other sizes, and captures of its work.
+// The records of a process: the waits of the last hour, the hit rates of other sizes, and captures of its work.
 #include "terrace/types.hpp"
 #include "tools/live/command_line.hpp"
 #include "tools/output.hpp"

@@ -30,7 +30,7 @@ namespace terrace {
 ///        +-----------|----------+           if everything that it needs is on the device already
 ///                    +--> failed
 ///
-/// What a pending request waits for, by its internal state:
+/// A pending request waits for one of these, by its internal state:
 ///
 ///     looking            the answer of the shared store (SharedQuestions), or the end of a prefetch of its blocks (Prefetches)
 ///     waiting_for_slots  device slots: evictions, which may be swap-outs (DeviceSlotAllocator)
@@ -195,7 +195,7 @@ class Requests {
     std::vector<Source> found;             ///< the source in which each hit was found
     std::vector<LoadRef> loads;            ///< loads that the request waits for; it is a waiter of each
     std::vector<BlockKey> kept_keys;
-    SharedAnswer shared;  ///< what the shared store has for it; nothing if it was not asked
+    SharedAnswer shared;  ///< blocks of the shared store for it; none if it was not asked
   };
 
   [[nodiscard]] Result<Index> find(RequestId id) const;

@@ -8,7 +8,7 @@
 
 namespace terrace {
 
-/// What the shared store has of a prompt's blocks, according to its answer to a question of SharedQuestions. The answer is a
+/// The blocks of a prompt that the shared store has, according to its answer to a question of SharedQuestions. The answer is a
 /// hint: if the store does not have a block that it has named, the block is a miss when it is read.
 ///
 /// For a model with a single group, the answer is a place: the store has the blocks before it that no tier has. For a model with

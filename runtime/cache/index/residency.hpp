@@ -24,7 +24,7 @@
 
 namespace terrace {
 
-/// What happens to the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
+/// The next state of the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
 enum class FailedSlot : bool { free, quarantine };
 
 /// Records which block has a copy in which slot. It owns the prefix tree and the slot allocators of device and host. No other

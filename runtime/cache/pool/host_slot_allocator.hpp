@@ -62,7 +62,7 @@ class HostSlotAllocator : PoolPart {
     BlockRef block;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
   };
-  /// What to do with a victim that has no other copy, under write policy `write-back`.
+  /// The treatment of a victim that has no other copy, under write policy `write-back`.
   enum class Unsaved : std::uint8_t {
     stays,         ///< do not evict it
     is_saved,      ///< give it to StorageWriter; if that cannot take it yet, do not evict it

@@ -40,7 +40,7 @@ class StoredReads : PoolPart {
 
     friend bool operator==(const Reader&, const Reader&) = default;
   };
-  /// What happens to a block whose copies have changed while it waited for a landing slot: it has a host copy now, or storage has
+  /// The outcome for a block whose copies have changed while it waited for a landing slot: it has a host copy now, or storage has
   /// lost it or got it.
   enum class Overtaken : bool { is_read, is_given_back };
   struct Order {

@@ -261,7 +261,7 @@ class TieredPool {
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;
-  PoolPart part_;  ///< what the next members are made with
+  PoolPart part_;  ///< the next members are made with it
   SwapOuts swap_outs_;
   FlushScheduler flushes_;
   Erasure erasure_{flushes_};

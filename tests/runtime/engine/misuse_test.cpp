@@ -1,4 +1,4 @@
-// What a program gets that uses leases, fences and streams as it must not, and what looks like misuse and is none.
+// Wrong use of leases, fences and streams, and right use that looks wrong.
 
 #include "terrace/cache.hpp"
 #include "terrace/emulated_stream.hpp"

@@ -1,4 +1,4 @@
-// What happens to an OffloadWorld: faults of copies, streams and the disk, crashes, its shared store, and slots of the host.
+// The events of an OffloadWorld: faults of copies, streams and the disk, crashes, its shared store, and slots of the host.
 
 #include "base/check.hpp"
 #include "runtime/cache/control/cache_manager.hpp"

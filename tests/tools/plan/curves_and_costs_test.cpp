@@ -1,4 +1,4 @@
-// What a plan computes with: the curves of cache sizes, the best possible cache, and the costs of tiers.
+// The inputs of a plan: the curves of cache sizes, the best possible cache, and the costs of tiers.
 
 #include "terrace/policies.hpp"
 #include "tests/seed.hpp"

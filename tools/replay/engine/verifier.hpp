@@ -109,7 +109,7 @@ struct Mismatch {
 
 [[nodiscard]] std::string describe(const Mismatch& mismatch);
 
-/// What a verifier has done so far, on the device's thread. Includes hits of requests that were aborted later, or that came back
+/// Totals of a verifier so far, on the device's thread. Includes hits of requests that were aborted later, or that came back
 /// after a preemption.
 struct VerifierTotals {
   std::uint64_t compared = 0;

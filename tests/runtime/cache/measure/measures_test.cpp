@@ -1,4 +1,5 @@
-// What a cache measures and concludes: how fast links and compute are, what is worth loading, and how long requests wait.
+// The measurements of a cache, and its conclusions: how fast links and compute are, what is worth loading, and how long requests
+// wait.
 
 #include "base/random.hpp"
 #include "runtime/cache/measure/load_costs.hpp"
