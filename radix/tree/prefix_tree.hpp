@@ -101,8 +101,8 @@ class PrefixTree {
   /// Gives each of the last slots.size() blocks of the prefix a copy in state ready or filling. The blocks must be in one node,
   /// and must have no copy in the tier.
   void fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, CopyState state = CopyState::ready);
-  /// Changes the copies of the run to busy or evicting; they must be ready or busy. Or changes them to ready; they
-  /// must be filling or busy. The blocks must be in one node.
+  /// Changes the copies of the run, whose blocks must be in one node: to busy or evicting if they are ready or busy, or to ready
+  /// if they are filling or busy.
   void change(Run run, Tier tier, CopyState to);
   /// Removes the copies of the run. The blocks must be in one node, and unpinned, and no staying copy in the tier may follow
   /// them.

@@ -118,7 +118,7 @@ void Residency::publish(Run run, Tier tier) {
 }
 
 /// The slots of the run's copies, all of which must be present. Valid until the next call.
-std::span<const SlotId> Residency::slots_of_copies(Run run, Tier tier) {
+std::vector<SlotId>& Residency::slots_of_copies(Run run, Tier tier) {
   const std::span<const Copy> copies = tree_.copies(run, tier);
   TERRACE_CHECK(std::ranges::all_of(copies, &Copy::present));
   slots_.resize(copies.size());
@@ -205,16 +205,16 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
 void Residency::drop(Run victims, Tier tier) {
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
   forget_duplicates(victims);
-  static_cast<void>(slots_of_copies(victims, tier));
+  std::vector<SlotId>& slots = slots_of_copies(victims, tier);
   tree_.drop(victims, tier);
   if (tier == Tier::host && lent_count_ > 0) {
-    std::erase_if(slots_, [this](SlotId slot) {
+    std::erase_if(slots, [this](SlotId slot) {
       if (!unlend(slot)) return false;
       arena_.change(slot, SlotState::held);
       return true;
     });
   }
-  slots_in(tier).put_all(slots_);
+  slots_in(tier).put_all(slots);
 }
 
 void Residency::drop(BlockRef block, Tier tier) {

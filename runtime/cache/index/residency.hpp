@@ -286,7 +286,7 @@ class Residency {
 
  private:
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
-  [[nodiscard]] std::span<const SlotId> slots_of_copies(Run run, Tier tier);
+  [[nodiscard]] std::vector<SlotId>& slots_of_copies(Run run, Tier tier);
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
   void restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
   void show_state(BlockRef block, Tier tier, SlotId slot);
