@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace terrace::tools {
@@ -46,6 +47,14 @@ void Figures::add(std::string_view name, double figure) {
   auto found = std::ranges::find(figures_, name, &std::pair<std::string, std::vector<double>>::first);
   if (found == figures_.end()) found = figures_.insert(figures_.end(), {std::string{name}, {}});
   found->second.push_back(figure);
+}
+
+void Figures::add_micros(std::vector<double> micros) {
+  std::ranges::sort(micros);
+  add("mean_us", std::accumulate(micros.begin(), micros.end(), 0.0) / static_cast<double>(micros.size()));
+  add("p50_us", micros[micros.size() / 2]);
+  add("p99_us", micros[micros.size() * 99 / 100]);
+  add("max_us", micros.back());
 }
 
 double Figures::median(std::string_view name) const {

@@ -17,6 +17,9 @@ using Row = boost::json::object;
 class Figures {
  public:
   void add(std::string_view name, double figure);
+  /// Adds the mean, the median, the 99th percentile and the largest of at least one time in microseconds: mean_us, p50_us, p99_us
+  /// and max_us.
+  void add_micros(std::vector<double> micros);
   [[nodiscard]] double median(std::string_view name) const;
   /// Adds the median of each figure to the row.
   void add_medians(Row& row) const;

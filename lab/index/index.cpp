@@ -259,16 +259,8 @@ std::uint64_t replay_once(SubjectKind kind, const TracePrompts& prompts, std::ui
   std::uint64_t hits = 0;
   std::vector<double> micros;
   micros.reserve(prompts.size());
-  double sum = 0;
-  for (const auto& prompt : prompts) {
-    micros.push_back(1e6 * seconds_of([&] { hits += subject->serve(prompt); }));
-    sum += micros.back();
-  }
-  std::ranges::sort(micros);
-  figures.add("mean_us", sum / static_cast<double>(prompts.size()));
-  figures.add("p50_us", micros[micros.size() / 2]);
-  figures.add("p99_us", micros[micros.size() * 99 / 100]);
-  figures.add("max_us", micros.back());
+  for (const auto& prompt : prompts) micros.push_back(1e6 * seconds_of([&] { hits += subject->serve(prompt); }));
+  figures.add_micros(std::move(micros));
   return hits;
 }
 

@@ -57,14 +57,7 @@ class StepTimes {
   }
   void add_to(std::array<Figures, call_names.size()>& figures) {
     for (std::size_t call = 0; call < micros_.size(); ++call) {
-      std::vector<double>& micros = micros_[call];
-      double sum = 0;
-      for (const double each : micros) sum += each;
-      std::ranges::sort(micros);
-      figures[call].add("mean_us", sum / static_cast<double>(micros.size()));
-      figures[call].add("p50_us", micros[micros.size() / 2]);
-      figures[call].add("p99_us", micros[micros.size() * 99 / 100]);
-      figures[call].add("max_us", micros.back());
+      figures[call].add_micros(std::move(micros_[call]));
     }
     figures[static_cast<std::size_t>(Call::poll)].add("longest_us", longest_poll_);
   }

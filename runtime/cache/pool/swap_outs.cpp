@@ -25,7 +25,7 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
   const auto piece = static_cast<std::uint32_t>(pieces_.size());
   pieces_.push_back({device_slot, host_slot, 1});
-  collected_.push_back({{block.node, block.depth, block.depth + 1}, device_slot, host_slot, purpose, write, piece, piece + 1});
+  collected_.push_back({{block.node, block.depth, block.depth + 1}, host_slot, purpose, write, piece, piece + 1});
 }
 
 void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose) {
@@ -34,7 +34,7 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
   const auto piece = static_cast<std::uint32_t>(pieces_.size());
   pieces_.push_back({on_device[0].slot(), host_slots[0], 1});
   for (std::uint32_t i = 1; i < run.size(); ++i) append(pieces_, {on_device[i].slot(), host_slots[i], 1});
-  collected_.push_back({run, on_device[0].slot(), host_slots[0], purpose, 0, piece, static_cast<std::uint32_t>(pieces_.size())});
+  collected_.push_back({run, host_slots[0], purpose, 0, piece, static_cast<std::uint32_t>(pieces_.size())});
   residency_.hold_evicting(run, Tier::device);
   residency_.begin_swap_out(run, host_slots);
 }
@@ -42,7 +42,7 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
 void SwapOuts::start_transfers(std::uint64_t& last_transfer) {
   if (collected_.empty()) return;
   // Sorted by device slot, so that neighbouring slots become one run.
-  std::ranges::sort(collected_, {}, &Blocks::device_slot);
+  std::ranges::sort(collected_, {}, [this](const Blocks& blocks) { return pieces(blocks).front().source; });
   // One transfer for each urgency. Each urgency has a lane (TransferScheduler), and the lanes decide which transfer starts first.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
     Transfer transfer;

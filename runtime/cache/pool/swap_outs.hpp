@@ -71,8 +71,7 @@ class SwapOuts : PoolPart {
   /// Neighbouring blocks whose copies have begun together. A split can move some of them to another node before the copies end.
   struct Blocks {
     Run run;
-    SlotId device_slot;  ///< device slot of the first block; host_slot is its host slot
-    SlotId host_slot;
+    SlotId host_slot;  ///< of the first block
     SwapOutPurpose purpose = SwapOutPurpose::evict;
     std::uint32_t write = 0;
     std::uint32_t first_piece = 0;  ///< while they have no transfer: their slots, in pieces_
