@@ -149,8 +149,8 @@ def main() -> None:
             kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=run["extra"]
         )
     llm = LLM(
-        run["model"], load_format="safetensors", skip_tokenizer_init=True, enforce_eager=True, block_size=32, dtype="bfloat16", seed=0,
-        **{"max_model_len": 1024, "max_num_seqs": 4, **run.get("engine", {}), **given},
+        run["model"], load_format="safetensors", skip_tokenizer_init=True, enforce_eager=True, block_size=32, seed=0,
+        **{"dtype": "bfloat16", "max_model_len": 1024, "max_num_seqs": 4, **run.get("engine", {}), **given},
     )  # fmt: skip
     outputs: list[list[dict[str, Any]]] = []
     for step in run["steps"]:

@@ -241,13 +241,15 @@ def test_a_full_store_gives_up_old_chunks(model: Path, tmp_path: Path, plain: An
 
 
 def test_preempted_and_aborted_requests(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
+    """The two engines preempt at different times, and a token that is computed again may be rounded differently than before. With
+    float32 this changes no token; with bfloat16 it does, on some processors."""
     steps = [
         {"prompts": OTHERS, "generate": 100},
         {"abort": [PROMPT, *OTHERS]},
         {"reset": True},
         {"prompts": [PROMPT, *OTHERS], "generate": 100},
     ]
-    narrow = {"num_gpu_blocks_override": 26, "max_model_len": 512}
+    narrow = {"num_gpu_blocks_override": 26, "max_model_len": 512, "dtype": "float32"}
     served = run(model, door(tmp_path), steps, engine=narrow)
     alone = run(model, None, steps, engine=narrow)
     assert served.preempted > 0, "nothing was preempted, so this test shows nothing"
