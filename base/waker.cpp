@@ -28,16 +28,17 @@ void EventFdWaker::wake() noexcept {
   [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
 }
 
-void EventFdWaker::acknowledge() noexcept {
+bool EventFdWaker::acknowledge() noexcept {
   // A wake() after this sets `pending_` and writes, so items that were pushed before it are not missed.
-  if (!pending_.load(std::memory_order_acquire)) return;
+  if (!pending_.load(std::memory_order_acquire)) return false;
   std::uint64_t counter = 0;
   // If there is nothing to read yet, a concurrent wake() is between its two lines. Its write will follow, and a later call clears
   // it.
-  if (::read(fd_, &counter, sizeof counter) < 0) return;
+  if (::read(fd_, &counter, sizeof counter) < 0) return true;
   // This must follow the read. A wake() between the two finds `pending_` still set and does not write. No item is missed: the
   // caller collects directly after this call, and finds the items that were pushed before that wake().
   pending_.exchange(false, std::memory_order_acq_rel);
+  return true;
 }
 
 void EventFdWaker::wait(int timeout_ms) const noexcept {

@@ -22,7 +22,8 @@ class EventFdWaker final : public Waker {
   /// Returns the file descriptor, which is readable while a wake-up is pending. This object owns it.
   [[nodiscard]] int fd() const noexcept { return fd_; }
   /// Clears the pending wake-up. Call it before collecting, so that a push after the collection wakes the consumer again.
-  void acknowledge() noexcept;
+  /// Returns true if there was one: then there may be something to collect.
+  bool acknowledge() noexcept;
   /// Blocks until there is a wake-up or `timeout_ms` milliseconds have passed (negative: no limit). Does not clear the wake-up.
   void wait(int timeout_ms) const noexcept;
 

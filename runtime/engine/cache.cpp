@@ -312,7 +312,7 @@ std::optional<BlockPlace> Cache::find_block(const BlockKey& key, GroupId group) 
 }
 
 Result<PinId> Cache::pin(std::span<const BlockKey> keys, TimePoint until) {
-  return state_->manager.administration().pin(keys, until);
+  return state_->act([&](CacheManager& manager) { return manager.administration().pin(keys, until); });
 }
 
 Result<void> Cache::unpin(PinId pin) {
@@ -320,17 +320,19 @@ Result<void> Cache::unpin(PinId pin) {
 }
 
 Result<RetentionId> Cache::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
-  return state_->manager.administration().retain(keys, priority, until);
+  return state_->act([&](CacheManager& manager) { return manager.administration().retain(keys, priority, until); });
 }
 
-Result<void> Cache::end_retention(RetentionId retention) { return state_->manager.administration().end_retention(retention); }
+Result<void> Cache::end_retention(RetentionId retention) {
+  return state_->act([&](CacheManager& manager) { return manager.administration().end_retention(retention); });
+}
 
 Result<void> Cache::set_quota(TenantId tenant, TenantQuota quota, PoolId pool) {
-  return state_->manager.administration().set_quota(tenant, quota, pool);
+  return state_->act([&](CacheManager& manager) { return manager.administration().set_quota(tenant, quota, pool); });
 }
 
 Result<void> Cache::remove_quota(TenantId tenant, PoolId pool) {
-  return state_->manager.administration().remove_quota(tenant, pool);
+  return state_->act([&](CacheManager& manager) { return manager.administration().remove_quota(tenant, pool); });
 }
 
 std::optional<std::uint64_t> Cache::tenant_blocks(TenantId tenant, Tier tier, PoolId pool) const {
@@ -444,12 +446,7 @@ bool Cache::transfers_paused() const { return state_->executor.paused(); }
 
 void Cache::resume_transfers() { state_->resume_transfers(); }
 
-std::uint64_t Cache::transfers_in_flight() const {
-  const ActionExecutor& executor = state_->executor;
-  const SharedExecutor& shared = state_->shared;
-  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() +
-         shared.reads().speed.under_way() + shared.writes().speed.under_way();
-}
+std::uint64_t Cache::transfers_in_flight() const { return state_->transfers_under_way(); }
 
 // ---- statistics and events
 

@@ -30,7 +30,8 @@ struct PoolParts {
 /// Threads: the thread of the cache.
 class CacheWatch : public SpanSink {
  public:
-  /// Called at the end of every poll. May call members of the cache.
+  /// Called at the end of every poll, unless the poll had nothing to do: no event, no call since the last one, no deadline, and
+  /// nobody has woken the cache. May call members of the cache.
   virtual void on_polled(TimePoint now) = 0;
   /// Called when a flush of the pool's store has ended.
   virtual void on_flushed(ErrorCode /*error*/, PoolId /*pool*/) {}
@@ -43,7 +44,7 @@ class CacheWatch : public SpanSink {
   virtual void on_offload_asked(PoolId /*pool*/, std::span<const BlockKey> /*keys*/) {}
   /// Returns true if on_offload_asked() is to be called.
   [[nodiscard]] virtual bool wants_offload_asked() const { return false; }
-  /// Returns true if on_span() is to be called. The cache asks at the end of every poll.
+  /// Returns true if on_span() is to be called. The cache asks when it has called on_polled().
   [[nodiscard]] virtual bool wants_spans() const { return false; }
   void on_span(const TraceSpan& /*span*/) override {}
   /// The time at which the cache must be polled for this object even if nothing else happens.

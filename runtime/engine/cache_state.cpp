@@ -14,6 +14,8 @@ namespace terrace {
 namespace {
 
 constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
+/// The measured costs of a load change with the time, too, so polls refresh them.
+constexpr Duration load_costs_interval = std::chrono::milliseconds{10};
 
 /// The configuration with the sizes of blocks that the host arenas have.
 ManagerConfig with_block_bytes(ManagerConfig config, const CacheParts& parts) {
@@ -83,9 +85,31 @@ void CacheState::restore_stored() {
 
 void CacheState::collect() {
   note_thread();
+  if (!nothing_to_do()) collect_until(never);
+}
+
+/// What makes work for a poll, and where it is seen: other threads (transfers, stores, returned leases, commands) wake the cache;
+/// orders set looks_, because a store may have events at once; each call sets changed_, and so does a poll, because it may leave
+/// something; the time reaches rests_until_. Fences wake nobody, so a cache with work that waits for one does not rest.
+bool CacheState::nothing_to_do() {
   // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
-  if (parts.waker != nullptr) parts.waker->acknowledge();
-  collect_until(never);
+  const bool woken = parts.waker != nullptr && parts.waker->acknowledge();
+  if (woken || looks_ || !returned_.empty() || (changed_ && !rests())) return false;
+  const TimePoint now = parts.clock.now();
+  if (changed_) {
+    rests_until_ = next_deadline();
+    if (manager.planner().measures_loads()) rests_until_ = std::min(rests_until_, now + load_costs_interval);
+    changed_ = false;
+  }
+  if (now >= rests_until_) return false;
+  manager.note_time(now);
+  return true;
+}
+
+/// Returns true if a poll would find nothing to do before the next deadline. With a shared store it always has something to ask.
+bool CacheState::rests() {
+  return !shared.on() && transfers_under_way() == 0 && !executor.has_memory_copies() && !prefill.computing() &&
+         std::ranges::all_of(host_chunks, &HostChunks::rests) && manager.rests();
 }
 
 bool CacheState::serve(TimePoint until) {
@@ -96,6 +120,7 @@ bool CacheState::serve(TimePoint until) {
 }
 
 void CacheState::collect_until(TimePoint until) {
+  looks_ = false;
   // 1. What has ended: copies, reads, writes, leases, answers of the shared store. The manager still has the time of its last
   // call when it handles the first events. No load begins before settle(), so no deadline of a read counts from that time.
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
@@ -125,6 +150,7 @@ void CacheState::collect_until(TimePoint until) {
   if (manager.write_backs().wants_pump()) wake();  // a job has looked at a part of the tree, and there is more
   for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
   ask_for_spans();
+  changed_ = true;
 }
 
 void CacheState::collect_while(const std::function<bool()>& condition, TimePoint until) {
@@ -273,6 +299,7 @@ void CacheState::end_call() {
 }
 
 void CacheState::carry_out() {
+  changed_ = true;
   give_orders();
   if (manager.requests().has_events() || manager.offload().has_events()) wake_engine();
   if (executor.has_memory_copies()) wake();
@@ -323,6 +350,7 @@ void CacheState::give_orders() {
   status.store(manager.administration().status(), std::memory_order_release);
   for (const PoolId pool : pool_ids_) {
     if (parts.poison != nullptr) poison_freed(pool);
+    looks_ |= !manager.actions(pool).empty();
     executor.carry_out(manager.actions(pool), pool);
   }
   for (HostChunks& chunks : host_chunks) chunks.give_back_emptied();

@@ -47,7 +47,8 @@ struct CacheState final : LeaseHome, SpanSink {
   }
   /// Makes the blocks that an earlier process stored available as hits.
   void restore_stored();
-  /// Collects ended work, makes decisions and starts new work. The events stay with the manager.
+  /// Collects ended work, makes decisions and starts new work. The events stay with the manager. Costs little if there is nothing
+  /// to do.
   void collect();
   /// The same for the idle service, if the engine does not call. It stops at `until`; the next call collects the rest. It wakes
   /// the engine only for events. Returns true if there is more to do at once.
@@ -136,12 +137,18 @@ struct CacheState final : LeaseHome, SpanSink {
   /// There is more to do in the next poll.
   void wake() noexcept {
     more_ = true;
+    looks_ = true;
     wake_engine();
   }
   void wake_engine() noexcept {
     if (parts.waker != nullptr) parts.waker->wake();
   }
   [[nodiscard]] TimePoint next_deadline() const;
+  /// Number of transfers, and of reads and writes of storage and of the shared store, that are under way.
+  [[nodiscard]] std::uint64_t transfers_under_way() const {
+    return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() +
+           shared.reads().speed.under_way() + shared.writes().speed.under_way();
+  }
 
   /// Measures one call in sixteen, from its construction to its destruction, or each call while a watch wants spans.
   class CallTimer {
@@ -183,6 +190,8 @@ struct CacheState final : LeaseHome, SpanSink {
   std::vector<std::unique_ptr<ReturnedLease>> spare_leases;
 
  private:
+  [[nodiscard]] bool nothing_to_do();
+  [[nodiscard]] bool rests();
   void collect_until(TimePoint until);
   void end_lease(std::unique_ptr<ReturnedLease> lease) noexcept;
   void give_orders();
@@ -204,6 +213,9 @@ struct CacheState final : LeaseHome, SpanSink {
   void end_hold_span(RequestId id);
 
   bool more_ = false;                    ///< wake() was called in this slice
+  bool looks_ = true;                    ///< the next poll has something to do
+  bool changed_ = true;                  ///< since rests() was last true, a call or a poll may have left something to do
+  TimePoint rests_until_{};              ///< before this time no poll has anything to do, unless one of the two above is true
   std::atomic<std::thread::id> thread_;  ///< the thread of the cache
   ReturnedLeases returned_;              ///< any thread
   Fence newest_point_;                   ///< the newest point that is known to be given out

@@ -33,6 +33,8 @@ class HostChunks {
   [[nodiscard]] Result<void> resize(std::uint32_t blocks);
   /// Handles the events of the arena.
   void poll();
+  /// Returns true if poll() has nothing to do, and no chunk is on its way.
+  [[nodiscard]] bool rests() const { return !arena_.expects_events(); }
   /// Returns chunks whose slots have all retired. Call it after the decisions of the manager have been carried out, because only
   /// then are slots that the manager has retired no longer used.
   void give_back_emptied();

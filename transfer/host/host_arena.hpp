@@ -131,6 +131,8 @@ class HostArena final : public HostSlots {
   [[nodiscard]] std::uint32_t slots() const override { return warm_slots_; }
   /// Returns the number of slots in chunks that are reserved or being touched.
   [[nodiscard]] std::uint32_t slots_coming() const { return coming_slots_; }
+  /// Returns true if poll() has events, or will have some without a further call.
+  [[nodiscard]] bool expects_events() const { return under_way_ > 0; }
   [[nodiscard]] bool is_warm() const { return coming_slots_ == 0; }
   /// Returns the size of all chunks that are not absent.
   [[nodiscard]] Bytes mapped() const { return mapped_; }

@@ -75,11 +75,20 @@ void CacheManager::settle_and_reclaim() {
   if (any) start_transfers();
 }
 
+bool CacheManager::rests() {
+  if (!has_nothing_to_continue() || has_pending_work() || wants_reclaim() || requests_.quarantined_requests() > 0) return false;
+  for (const auto& pool : state_.groups.pools()) pool->catch_up();
+  return true;
+}
+
+bool CacheManager::has_nothing_to_continue() const {
+  return requests_.rests() && write_backs_.idle() && prefetches_.rests() &&
+         std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->rests(); });
+}
+
 /// Returns false if there was nothing to continue, which is the usual case.
 bool CacheManager::continue_any() {
-  const bool rest = requests_.rests() && write_backs_.idle() && prefetches_.rests() &&
-                    std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->rests(); });
-  if (!rest) {
+  if (!has_nothing_to_continue()) {
     continue_all();
     return true;
   }

@@ -137,6 +137,9 @@ class CacheManager {
   void settle_and_reclaim();
   /// Cache::acquire. It settles between its two halves (Requests::begin, Requests::settled), because its result is settled.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
+  /// Returns true if settle_and_reclaim() would do nothing, and no work is under way, so that this stays true until the next
+  /// deadline or call. Lets the eviction policies catch up, as settle_and_reclaim() does.
+  [[nodiscard]] bool rests();
   /// Returns true if settle_and_reclaim() would evict for the watermarks.
   [[nodiscard]] bool wants_reclaim() const {
     return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return pool->wants_reclaim(); });
@@ -210,6 +213,7 @@ class CacheManager {
 
  private:
   void on_answers();
+  [[nodiscard]] bool has_nothing_to_continue() const;
   bool continue_any();
   void continue_all();
   void start_transfers();

@@ -81,6 +81,8 @@ class PrefillSpeed {
   void on_released(RequestId request) { left_.erase(request); }
   /// Returns true if the request still has units to compute. Then on_commit() must be called for it.
   [[nodiscard]] bool computes(RequestId request) const { return left_.contains(request); }
+  /// Returns true if compute has not reached a point that on_reached() waits for.
+  [[nodiscard]] bool computing() const { return !computing_.empty(); }
   /// Compute has reached this point.
   void on_reached(Fence reached, TimePoint now);
 

@@ -195,9 +195,11 @@ class TieredPool {
   /// Does the work that no request waits for: updates the eviction policies, and evicts what the watermarks ask for
   /// (WatermarkReclaimer::pump). Call it when pump() has nothing left to do. Returns true if anything was evicted.
   bool reclaim() {
-    residency_.catch_up();
+    catch_up();
     return reclaimer_.pump();
   }
+  /// Updates the eviction policies.
+  void catch_up() { residency_.catch_up(); }
   [[nodiscard]] bool wants_reclaim() const { return reclaimer_.is_due(); }
   /// Returns true if DeviceSlotAllocator::take_served or Loads::take_events has something to take.
   [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }

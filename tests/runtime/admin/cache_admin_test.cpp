@@ -26,12 +26,19 @@ constexpr Duration interval = std::chrono::seconds{1};
 
 class CacheAdminTest : public test::CacheFixture {
  protected:
+  /// Wakes the cache.
   struct CountingWaker final : Waker {
-    void wake() noexcept override { ++wakes; }
+    explicit CountingWaker(std::optional<EventFdWaker>& to) : cache{to} {}
+    void wake() noexcept override {
+      ++wakes;
+      cache->wake();
+    }
+    std::optional<EventFdWaker>& cache;
     int wakes = 0;
   };
 
   void begin(const ManagerConfig& config) {
+    cache_waker.emplace();
     watch = &admin;
     make(config);
     admin.begin(*cache);
@@ -52,7 +59,7 @@ class CacheAdminTest : public test::CacheFixture {
   }
   [[nodiscard]] const AdminSnapshot& seen() const { return *mailbox.latest(); }
 
-  CountingWaker counting_waker;
+  CountingWaker counting_waker{cache_waker};
   Mailbox mailbox{counting_waker};
   CacheAdmin admin{mailbox, clock, interval};
 };
@@ -271,7 +278,6 @@ TEST_F(CacheAdminTest, a_clear_without_words_clears_storage_and_says_until_when_
 }
 
 TEST_F(CacheAdminTest, a_drain_ends_a_pause_of_an_operator) {
-  cache_waker.emplace();
   begin(with_storage(sizes(8, 8), WritePolicy::write_through));
   EXPECT_EQ(order(Pause{true})->status, 200U);
   ASSERT_TRUE(cache->transfers_paused());
