@@ -181,7 +181,7 @@ TEST_P(LiveCommands, why_tells_what_happened_in_the_last_minutes) {
   ASSERT_TRUE(comes_true([&] { return !history().empty(); })) << "changes are told from the first look on";
   ASSERT_EQ(run(with_socket({"set", "write-policy", "write-back"})).status, 0);
   Ended why;
-  EXPECT_TRUE(comes_true([&] {
+  ASSERT_TRUE(comes_true([&] {
     why = run(with_socket({"why"}));
     return why.out.find("write-policy: write-back, before none") != std::string::npos;
   })) << why.out;
@@ -228,7 +228,7 @@ TEST_P(LiveCommands, ctrl_c_ends_a_capture_early_and_keeps_it) {
 
 TEST_P(LiveCommands, plan_shows_what_other_sizes_would_have_brought) {
   Ended plan;
-  EXPECT_TRUE(comes_true([&] {
+  ASSERT_TRUE(comes_true([&] {
     plan = run(with_socket({"plan"}));
     return plan.out.find("nothing was measured yet") == std::string::npos;
   }));
