@@ -39,6 +39,8 @@ struct Capture {
   std::uint64_t number = 0;  ///< 0: nothing was captured yet; the next capture of this kind has the next number
   TimePoint begin{};
   TimePoint end{};
+
+  friend bool operator==(const Capture&, const Capture&) = default;
 };
 
 /// A request that has ended, or that was under way when the capture ended.
@@ -57,6 +59,8 @@ struct Observed {
   std::array<Capture, capture_kinds> captures{};  ///< by CaptureKind
   std::vector<TraceSpan> spans{};                 ///< spans of the trace capture
   std::vector<RecordedRequest> requests{};
+
+  [[nodiscard]] bool is_empty() const { return samples.empty() && spans.empty() && requests.empty(); }
 };
 
 /// Passes commands to the thread of a cache, and replies and snapshots from it to other threads. The same is used for a
@@ -95,7 +99,8 @@ class Mailbox {
 
   [[nodiscard]] std::optional<Posted> take();
   void publish(SharedSnapshot snapshot);
-  /// Passes observations of the thread of the cache to the endpoint. If too many wait, the oldest are dropped.
+  /// Passes observations of the thread of the cache to the endpoint. If too many wait, the oldest are dropped. Empty portions in a
+  /// row take the place of one: of an idle cache, nothing is dropped.
   void give(Observed observed);
   /// Takes the observations, the oldest first.
   [[nodiscard]] std::deque<Observed> observed();

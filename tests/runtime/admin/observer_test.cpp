@@ -80,8 +80,7 @@ class AdminObserver : public test::CacheFixture {
     return requests;
   }
 
-  NullWaker nobody;
-  Mailbox mailbox{nobody};
+  Mailbox mailbox{cache_waker.emplace()};
   CacheAdmin admin{mailbox, clock, 1s};
   Observations observations;
 };
@@ -302,6 +301,7 @@ TEST_F(AdminObserver, an_endpoint_that_does_not_look_costs_no_memory_without_end
   portion.captures[0] = {1, clock.now(), clock.now() + 1h};
   observations.add(portion);
   EXPECT_FALSE(status(CaptureKind::trace).truncated);
+  portion.spans.resize(1);
   for (std::size_t n = 0; n < 3 * Mailbox::observed_max; ++n) mailbox.give(portion);
   std::deque<Observed> kept = mailbox.observed();
   EXPECT_EQ(kept.size(), Mailbox::observed_max);
@@ -309,6 +309,21 @@ TEST_F(AdminObserver, an_endpoint_that_does_not_look_costs_no_memory_without_end
   for (Observed& each : kept) observations.add(std::move(each));
   EXPECT_TRUE(status(CaptureKind::trace).truncated) << "a part of the trace was lost";
   EXPECT_FALSE(status(CaptureKind::record).truncated) << "there was none";
+}
+
+TEST_F(AdminObserver, nothing_of_an_idle_cache_is_lost_before_the_endpoint_looks) {
+  begin(sizes(8));
+  run(1, keys_of({1, 2}));
+  for (std::size_t n = 0; n < 3 * Mailbox::observed_max; ++n) {
+    clock.advance(1s);
+    poll();
+  }
+  const std::deque<Observed> kept = mailbox.observed();
+  EXPECT_LE(kept.size(), 3U);
+  EXPECT_FALSE(kept.front().gap);
+  EXPECT_EQ(kept.back().made, clock.now());
+  for (const Observed& each : kept) observations.add(each);
+  EXPECT_EQ(observations.curve().asked(), 2);
 }
 
 TEST(SizeEffects, follow_how_the_copies_of_tiers_relate) {
