@@ -55,9 +55,12 @@ void Mailbox::publish(SharedSnapshot snapshot) {
 void Mailbox::give(Observed observed) {
   std::deque<Observed> dropped;  // destroyed outside the lock
   const std::lock_guard lock{mutex_};
-  if (observed.is_empty() && !observed_.empty() && observed_.back().is_empty() && observed_.back().captures == observed.captures) {
-    observed_.back().made = observed.made;
-    return;
+  if (observed.is_empty() && !observed_.empty()) {
+    Observed& last = observed_.back();
+    if (last.is_empty() && last.captures == observed.captures) {
+      last.made = observed.made;
+      return;
+    }
   }
   observed_.push_back(std::move(observed));
   if (observed_.size() <= observed_max) return;

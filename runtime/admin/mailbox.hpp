@@ -99,8 +99,8 @@ class Mailbox {
 
   [[nodiscard]] std::optional<Posted> take();
   void publish(SharedSnapshot snapshot);
-  /// Passes observations of the thread of the cache to the endpoint. If too many wait, the oldest are dropped. Empty portions in a
-  /// row take the place of one: of an idle cache, nothing is dropped.
+  /// Passes observations of the thread of the cache to the endpoint. If too many wait, the oldest are dropped. Empty portions in
+  /// a row take the place of one, so what an idle cache has passed stays.
   void give(Observed observed);
   /// Takes the observations, the oldest first.
   [[nodiscard]] std::deque<Observed> observed();
