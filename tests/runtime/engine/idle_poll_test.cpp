@@ -142,6 +142,22 @@ TEST_F(IdlePoll, looks_from_time_to_time_where_the_costs_of_loads_are_measured) 
   EXPECT_FALSE(looks());
 }
 
+TEST_F(IdlePoll, looks_while_compute_shows_how_fast_it_is) {
+  ManagerConfig config = with_storage(sizes(8), WritePolicy::none);
+  config.loads = LoadPolicy::measured;
+  make_quiet(config);
+  ASSERT_TRUE(acquire(2, keys_of({7, 8})).has_value());
+  settle();
+  ASSERT_FALSE(looks());
+  const Fence written = device->launch([](BlockAccess&) {});
+  ASSERT_TRUE(cache->commit(leases.at(2), keys_of({7, 8}), written).has_value());
+  EXPECT_TRUE(looks());
+  EXPECT_TRUE(looks());
+  device->run();
+  EXPECT_TRUE(looks());
+  EXPECT_FALSE(looks());
+}
+
 TEST_F(IdlePoll, evicts_for_watermarks_that_have_been_raised) {
   make_quiet(sizes(8, 8));
   CacheSettings settings = cache->settings();

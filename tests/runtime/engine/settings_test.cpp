@@ -235,6 +235,11 @@ TEST_F(PolicySettingTest, policies_catch_up_in_poll_and_not_while_a_request_wait
   EXPECT_EQ(caught_up_, 0);
   (void)cache->poll();
   EXPECT_EQ(caught_up_, 2);  // one policy for each tier
+  ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
+  ASSERT_TRUE(commit(2, keys_of({1, 2})).has_value());
+  release(2);
+  (void)cache->poll();
+  EXPECT_EQ(caught_up_, 4) << "this poll has nothing else to do";
 }
 
 TEST_F(PolicySettingTest, a_policy_is_planned_for_the_size_that_the_tier_has_now) {
