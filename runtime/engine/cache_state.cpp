@@ -88,19 +88,18 @@ void CacheState::collect() {
   if (!nothing_to_do()) collect_until(never);
 }
 
-/// What makes work for a poll, and where it is seen: other threads (transfers, stores, returned leases, commands) wake the cache;
-/// orders set looks_, because a store may have events at once; each call sets changed_, and so does a poll, because it may leave
-/// something; the time reaches rests_until_. Fences wake nobody, so a cache with work that waits for one does not rest.
+/// Returns true if a full poll would find nothing. Work for a poll comes from other threads (transfers, stores, returned leases,
+/// commands), which wake the cache; from orders, which set looks_, because a store may have events at once; from calls and polls,
+/// which set changed_, because they may leave something; and from the time, which reaches rests_until_. Fences wake nobody, so a
+/// cache with work that waits for one does not rest.
 bool CacheState::nothing_to_do() {
   // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
   const bool woken = parts.waker != nullptr && parts.waker->acknowledge();
   if (woken || looks_ || !returned_.empty() || (changed_ && !rests())) return false;
-  const TimePoint now = parts.clock.now();
-  if (changed_) {
-    rests_until_ = next_deadline();
-    if (manager.planner().measures_loads()) rests_until_ = std::min(rests_until_, now + load_costs_interval);
-    changed_ = false;
-  }
+  if (changed_) rests_until_ = next_deadline();
+  const TimePoint now = parts.clock.now();  // not before next_deadline(), which may be the time of that call
+  if (changed_ && manager.planner().measures_loads()) rests_until_ = std::min(rests_until_, now + load_costs_interval);
+  changed_ = false;
   if (now >= rests_until_) return false;
   manager.note_time(now);
   return true;
@@ -115,7 +114,8 @@ bool CacheState::rests() {
 bool CacheState::serve(TimePoint until) {
   more_ = false;
   collect_until(until);
-  end_call();  // it wakes the engine for the events that its next poll() takes
+  end_call();     // it wakes the engine for the events that its next poll() takes
+  looks_ = true;  // the slice may have stopped before it had asked every store
   return more_;
 }
 

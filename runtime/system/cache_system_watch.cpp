@@ -27,7 +27,8 @@ void CacheSystemWatch::begin(WatchedParts parts) {
 }
 
 void CacheSystemWatch::on_polled(TimePoint now) {
-  if (now < next_look_) return;
+  looks_later_ = now < next_look_;
+  if (looks_later_) return;
   next_look_ = now + between_looks;
   look(now);
 }

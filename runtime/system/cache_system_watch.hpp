@@ -30,8 +30,9 @@ struct WatchedParts {
 /// stopped; blocks that do not verify; failed flushes; copies between device and host that fail; ranks that fall behind. Each
 /// change is logged once; blocks that do not verify, once in a minute.
 ///
-/// The cache calls it in every poll. It looks at most four times per second, and only compares numbers: if nothing has changed,
-/// it formats nothing and allocates nothing. Threads: the thread of the cache.
+/// The cache calls it in every poll that has something to do. It looks at most four times per second; if a poll came too soon, it
+/// asks for another one. It only compares numbers: if nothing has changed, it formats nothing and allocates nothing. Threads: the
+/// thread of the cache.
 class CacheSystemWatch final : public CacheWatch {
  public:
   explicit CacheSystemWatch(Log& log) : log_{log} {}
@@ -39,6 +40,7 @@ class CacheSystemWatch final : public CacheWatch {
   /// Call it before the first poll.
   void begin(WatchedParts parts);
   void on_polled(TimePoint now) override;
+  [[nodiscard]] TimePoint next_deadline() const override { return looks_later_ ? next_look_ : never; }
   void on_flushed(ErrorCode error, PoolId pool) override;
 
   /// Looks at all parts. With `never`, messages are logged without the rate limit.
@@ -67,6 +69,7 @@ class CacheSystemWatch final : public CacheWatch {
   Log& log_;
   WatchedParts parts_;
   TimePoint next_look_{};
+  bool looks_later_ = false;        ///< a poll came before next_look_
   std::uint64_t link_stopped_ = 0;  ///< LinkHealth::stopped in the last message
   bool link_in_use_ = true;         ///< LinkHealth::in_use in the last message
   std::vector<Pool> pools_;         ///< by PoolId

@@ -376,8 +376,10 @@ TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
   io_.files().set_disk_bytes(io_.files().used_bytes());
   ASSERT_TRUE(file_->resize(60).has_value());
   watch_->on_polled(clock_.now());  // it looks
+  EXPECT_EQ(watch_->next_deadline(), never);
   settle();
   watch_->on_polled(clock_.now());  // too soon to look
+  EXPECT_EQ(watch_->next_deadline(), clock_.now() + milliseconds{250}) << "nothing else may make the cache poll again";
   EXPECT_TRUE(said().empty());
 }
 
