@@ -79,7 +79,7 @@ std::uint64_t ActionExecutor::make(const MemoryCopy& copy, PoolId pool) {
 }
 
 TimePoint ActionExecutor::next_deadline() const {
-  if (!transfer_events_.empty() || !std::ranges::all_of(store_events_, &Ended<StoreEvent>::empty)) return clock_.now();
+  if (has_events()) return clock_.now();
   TimePoint next = transfers_.next_deadline();
   for (const PoolParts& pool : pools_) {
     if (pool.store != nullptr) next = std::min(next, pool.store->next_deadline());

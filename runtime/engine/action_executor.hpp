@@ -5,9 +5,12 @@
 #include "runtime/cache/measure/transfer_clock.hpp"
 #include "runtime/cache/orders/actions.hpp"
 #include "runtime/engine/cache_parts.hpp"
+#include "runtime/engine/ended_events.hpp"
 #include "terrace/statistics.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -36,33 +39,40 @@ class ActionExecutor {
   /// Starts all work in `actions`, and clears them.
   void carry_out(Actions& actions, PoolId pool);
 
-  /// Takes all events, and calls `on_transfer(TransferEvent)` for each event of the engine, and then `on_store(const StoreEvent&,
-  /// PoolId)` for each event of the stores. It stops when the time is over; the next call continues with the events that are
-  /// left. If there is any event, it handles at least one.
+  /// Takes events, and calls `on_transfer(TransferEvent)` for each event of the engine, and `on_store(const StoreEvent&, PoolId)`
+  /// for each event of the stores: first those that a request may wait for, then the others, until the budget is spent. The next
+  /// call continues with the events that are left. All events of a transfer are urgent or none is, so their order stays.
   template <class OnTransfer, class OnStore>
-  void collect(OnTransfer&& on_transfer, OnStore&& on_store, TimePoint until = never) {
-    const auto time_is_over = [&] { return until != never && clock_.now() >= until; };
-    if (transfer_events_.take([this](std::vector<TransferEvent>& events) { transfers_.poll(events); },
-                              [&](TransferEvent& event) {
-                                note(event);
-                                on_transfer(std::move(event));
-                              },
-                              time_is_over)) {
-      return;
-    }
+  void collect(OnTransfer&& on_transfer, OnStore&& on_store, PollBudget& budget) {
+    transfer_events_.add([this](std::vector<TransferEvent>& events) { transfers_.poll(events); });
     for (std::size_t number = 0; number < pools_.size(); ++number) {
-      BlockStore* const store = pools_[number].store;
-      if (store == nullptr) continue;
-      const PoolId pool{static_cast<std::uint16_t>(number)};
-      if (store_events_[number].take([store](std::vector<StoreEvent>& events) { store->poll(events); },
-                                     [&](StoreEvent& event) {
-                                       note(event, pool);
-                                       on_store(event, pool);
-                                     },
-                                     time_is_over)) {
-        return;
+      if (pools_[number].store == nullptr) continue;
+      store_events_[number].add([this, number](std::vector<StoreEvent>& events) { pools_[number].store->poll(events); });
+    }
+    for (const bool urgent : {true, false}) {
+      budget.begin_part();
+      transfer_events_.take([&](const TransferEvent& event) { return transfer_clock_.is_urgent(event.id) == urgent; },
+                            [&](TransferEvent& event) {
+                              budget.spend(std::max<std::uint64_t>(event.outcomes.size(), 1));
+                              note(event);
+                              on_transfer(std::move(event));
+                            },
+                            budget);
+      for (std::size_t number = 0; number < pools_.size(); ++number) {
+        const PoolId pool{static_cast<std::uint16_t>(number)};
+        store_events_[number].take([&](const StoreEvent& event) { return (event.kind == StoreEvent::Kind::read) == urgent; },
+                                   [&](StoreEvent& event) {
+                                     budget.spend(PollBudget::single_block);
+                                     note(event, pool);
+                                     on_store(event, pool);
+                                   },
+                                   budget);
       }
     }
+  }
+  /// The last collect() has left events.
+  [[nodiscard]] bool has_events() const {
+    return !transfer_events_.empty() || !std::ranges::all_of(store_events_, &EndedEvents<StoreEvent>::empty);
   }
   /// Makes some of the copies between the arenas and memory of the caller: at most memory_bytes_a_call bytes, so that the call
   /// stays short. Calls `on_copied(token, PoolId)` for each copy.
@@ -101,29 +111,6 @@ class ActionExecutor {
     MemoryCopy copy;
   };
 
-  /// A list of events. A call may leave some of them to the next call.
-  template <class Event>
-  struct Ended {
-    std::vector<Event> events;
-    std::size_t taken = 0;
-
-    [[nodiscard]] bool empty() const { return taken == events.size(); }
-    /// Polls if no event is left. Returns true if the time is over.
-    template <class Poll, class OnEvent, class TimeIsOver>
-    bool take(const Poll& poll, const OnEvent& on_event, const TimeIsOver& time_is_over) {
-      if (empty()) {
-        events.clear();
-        taken = 0;
-        poll(events);
-      }
-      while (!empty()) {
-        on_event(events[taken++]);
-        if (time_is_over()) return true;
-      }
-      return false;
-    }
-  };
-
   std::uint64_t make(const MemoryCopy& copy, PoolId pool);
   void note(const TransferEvent& event);
   void note(StoreEvent& event, PoolId pool);
@@ -138,8 +125,8 @@ class ActionExecutor {
   Throughput reads_;
   Throughput writes_;
   SpanSink* spans_ = nullptr;
-  Ended<TransferEvent> transfer_events_;
-  std::vector<Ended<StoreEvent>> store_events_;  ///< by PoolId
+  EndedEvents<TransferEvent> transfer_events_;
+  std::vector<EndedEvents<StoreEvent>> store_events_;  ///< by PoolId
   Fifo<PoolCopy> memory_copies_;
   std::vector<StoreRead> store_reads_;
   std::vector<StoreWrite> store_writes_;

@@ -11,6 +11,7 @@
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -67,6 +68,9 @@ struct CacheParts {
   /// If an idle service calls Cache::serve_idle(), all other calls are made in turns of this object. nullptr: there is no idle
   /// service.
   const Turns* turns = nullptr;
+  /// One poll handles what has ended up to about this number of blocks (PollBudget), those that requests wait for first, and asks
+  /// for another poll if more has ended. A transfer ends as a whole. So a step is not held up for long, whatever ended together.
+  std::uint32_t poll_blocks = 2048;
 };
 
 }  // namespace terrace

@@ -114,8 +114,7 @@ bool CacheState::rests() {
 bool CacheState::serve(TimePoint until) {
   more_ = false;
   collect_until(until);
-  end_call();     // it wakes the engine for the events that its next poll() takes
-  looks_ = true;  // the slice may have stopped before it had asked every store
+  end_call();  // it wakes the engine for the events that its next poll() takes
   return more_;
 }
 
@@ -123,15 +122,16 @@ void CacheState::collect_until(TimePoint until) {
   looks_ = false;
   // 1. What has ended: copies, reads, writes, leases, answers of the shared store. The manager still has the time of its last
   // call when it handles the first events. No load begins before settle(), so no deadline of a read counts from that time.
+  PollBudget budget{parts.poll_blocks, parts.clock, until};
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
-                   [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, until);
+                   [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, budget);
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
   if (manager.link().wants_look()) manager.link().on_look(parts.transfers.oldest_copy());
   take_returned();
   note_shared();
-  if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
+  if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); }, budget);
   if (manager.planner().learns_prefill()) {
     prefill.on_reached(parts.transfers.reached(), now);
     manager.planner().learn_prefill(prefill.unit_seconds());
@@ -146,7 +146,7 @@ void CacheState::collect_until(TimePoint until) {
   give_orders();
   carry_out_shared();
   parts.transfers.wake_transfers();
-  if (executor.has_memory_copies()) wake();
+  if (executor.has_events() || shared.has_events() || executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // a job has looked at a part of the tree, and there is more
   for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
   ask_for_spans();

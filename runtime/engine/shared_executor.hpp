@@ -4,6 +4,7 @@
 #include "runtime/cache/measure/trace_span.hpp"
 #include "runtime/cache/orders/actions.hpp"
 #include "runtime/engine/cache_parts.hpp"
+#include "runtime/engine/ended_events.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
 #include "terrace/statistics.hpp"
@@ -37,14 +38,28 @@ class SharedExecutor {
     ErrorCode error;
     std::uint32_t leading = 0;
   };
-  /// Takes everything that has ended. Calls `on_ended(const Ended&)` for each.
+  /// Takes what has ended, and calls `on_ended(const Ended&)` for each: first probes and reads, for which requests may wait, then
+  /// writes, until the budget is spent. The next call continues with what is left.
   template <class OnEnded>
-  void collect(OnEnded&& on_ended) {
-    events_.clear();
-    store_->poll(events_);
-    for (const SharedEvent& event : events_) on_ended(note(event));
+  void collect(OnEnded&& on_ended, PollBudget& budget) {
+    events_.add([this](std::vector<SharedEvent>& events) { store_->poll(events); });
+    for (const bool is_write : {false, true}) {
+      budget.begin_part();
+      events_.take([&](const SharedEvent& event) { return (event.kind == SharedEvent::Kind::written) == is_write; },
+                   [&](const SharedEvent& event) {
+                     budget.spend(PollBudget::single_block);
+                     on_ended(note(event));
+                   },
+                   budget);
+    }
   }
-  [[nodiscard]] TimePoint next_deadline() const { return on() ? store_->next_deadline() : never; }
+  /// The last collect() has left events.
+  [[nodiscard]] bool has_events() const { return !events_.empty(); }
+  /// It is now if there are events.
+  [[nodiscard]] TimePoint next_deadline() const {
+    if (!on()) return never;
+    return has_events() ? clock_.now() : store_->next_deadline();
+  }
 
   void trace_to(SpanSink* sink) { spans_ = sink; }
 
@@ -80,8 +95,8 @@ class SharedExecutor {
   TimeTotal probe_times_;
   SpanSink* spans_ = nullptr;
   std::vector<Begun> begun_;
-  std::vector<SharedEvent> events_;  ///< scratch, like the next ones
-  std::vector<SharedRead> batch_reads_;
+  EndedEvents<SharedEvent> events_;
+  std::vector<SharedRead> batch_reads_;  ///< scratch, like the next one
   std::vector<SharedWrite> batch_writes_;
 };
 

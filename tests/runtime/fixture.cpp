@@ -55,6 +55,7 @@ void CacheFixture::make(ManagerConfig config, std::uint32_t stored_blocks) {
   CacheParts parts{*transfers, std::move(pools), clock, cache_waker ? &*cache_waker : nullptr};
   if (watch != nullptr) parts.watches = {watch};
   parts.shared = shared;
+  parts.poll_blocks = poll_blocks;
   cache = std::make_unique<Cache>(config, parts);
 }
 

@@ -85,6 +85,7 @@ class CacheFixture : public ::testing::Test {
   /// Set these before make(). Only calls of the cache wake the waker.
   CacheWatch* watch = nullptr;
   SharedStore* shared = nullptr;
+  std::uint32_t poll_blocks = 2048;
   std::optional<EventFdWaker> cache_waker;
   ManualClock clock;
   NullWaker waker;

@@ -70,6 +70,7 @@ World::World(std::uint64_t seed, const WorldOptions& options, std::optional<Neig
   for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
     parts.pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
+  if (random_.chance(0.5)) parts.poll_blocks = static_cast<std::uint32_t>(random_.between(1, 20));  // polls leave some ends
   if (neighbourhood) {
     // A world lives for a few seconds: a breaker that opens must try again soon.
     SimulatedSharedOptions shared;

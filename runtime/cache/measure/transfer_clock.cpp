@@ -17,6 +17,11 @@ void TransferClock::raise(TransferId id, Urgency urgency) {
   if (found != under_way_.end()) found->second.urgency = urgency;
 }
 
+bool TransferClock::is_urgent(TransferId id) const {
+  const auto found = under_way_.find(id);
+  return found == under_way_.end() || found->second.urgency == Urgency::request;
+}
+
 std::optional<TransferClock::Ended> TransferClock::end(TransferId id, TimePoint now) {
   const auto found = under_way_.find(id);
   if (found == under_way_.end()) return std::nullopt;

@@ -22,6 +22,8 @@ class TransferClock {
   void begin(const Transfer& transfer, TimePoint now);
   /// The transfer has become as urgent as this.
   void raise(TransferId id, Urgency urgency);
+  /// Returns false if the transfer was begun, has not ended, and no request waits for it.
+  [[nodiscard]] bool is_urgent(TransferId id) const;
   /// Returns the record of the transfer, and ends it; nothing if it was not begun, or has ended.
   struct Ended {
     TimePoint ordered{};

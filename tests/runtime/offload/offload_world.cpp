@@ -81,6 +81,7 @@ void OffloadWorld::make() {
   if (store_ != nullptr && random_.chance(0.5)) config.flush_interval = std::chrono::milliseconds{random_.between(1, 60)};
   if (random_.chance(0.3)) config.policy = lru_policy;
   CacheParts parts{.transfers = *transfers_, .pools = {{arena_.get(), store_.get()}}, .clock = clock_};
+  if (random_.chance(0.5)) parts.poll_blocks = static_cast<std::uint32_t>(random_.between(1, 20));  // polls leave some ends
   if (options_.shared) {
     configure_shared(config.shared);
     shared_ = std::make_unique<SimulatedSharedStore>(*shared_engine_);
