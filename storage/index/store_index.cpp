@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -17,22 +16,21 @@ StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capac
 }
 
 std::optional<SlotId> StoreIndex::find(const BlockKey& key) const {
-  const auto found = slots_.find(key);
-  if (found == slots_.end()) return std::nullopt;
-  return SlotId{found->second};
+  const SlotId slot = slot_of(key);
+  return slot == slots_.none ? std::nullopt : std::optional{slot};
 }
 
 std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) const {
   if (block.depth == 0) return none;
-  const auto found = slots_.find(block.parent);
-  if (found == slots_.end()) return std::nullopt;
-  const Entry& parent = entries_[found->second];
+  const SlotId slot = slot_of(block.parent);
+  if (slot == slots_.none) return std::nullopt;
+  const Entry& parent = at(slot);
   if (parent.marked_for_removal || parent.block.depth + 1 != block.depth) return std::nullopt;
-  return found->second;
+  return slot.value();
 }
 
 Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
-  TERRACE_CHECK(!slots_.contains(block.key));
+  TERRACE_CHECK(!find(block.key).has_value());
   const std::optional<std::uint32_t> parent = parent_of(block);
   if (!parent) return Errc::parent_missing;
 
@@ -54,7 +52,7 @@ Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
   e.block = block;
   e.last_use = now_;
   e.operations = 1;
-  slots_.emplace(block.key, slot->value());
+  slots_.insert(block.key, *slot);
   set_state(slot->value(), State::writing);
   if (*parent != none) {
     link(slot->value(), *parent);
@@ -134,87 +132,68 @@ void StoreIndex::use(SlotId slot) {
   consider(slot.value());
 }
 
-void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
+std::optional<SlotId> StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
   advance_past(last_use);
+  const SlotId same = slot_of(block.key);
+  if (same != slots_.none) {
+    const Entry& other = at(same);
+    if (std::tuple{other.block.depth, ~other.last_use, same} < std::tuple{block.depth, ~last_use, slot}) return slot;
+    slots_.erase(block.key, same);
+    free_slot(same.value());
+  }
   free_.take_exactly(slot);
   Entry& e = entry(slot.value());
   e.block = block;
   e.last_use = last_use;
-  set_state(slot.value(), State::awaiting_parent);
-}
-
-/// Enters the keys of restored blocks into slots_, and drops all but one of several blocks with the same key. It sorts the slots
-/// by the highest bits of their keys, which determine the position in the hash table. So it fills the table piece by piece, and
-/// each piece stays in the processor's cache.
-void StoreIndex::enter_restored_keys(std::vector<SlotId>& dropped) {
-  constexpr int piece_bits = 9;
-  constexpr std::size_t ahead = 8;
-  const auto piece_of = [this](std::uint32_t slot) { return entries_[slot].block.key.prefix64() >> (64 - piece_bits); };
-  std::array<std::uint32_t, (1U << piece_bits) + 1> ends{};
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (entries_[slot].state == State::awaiting_parent) ++ends[piece_of(slot) + 1];
-  }
-  std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  std::vector<std::uint32_t> order(ends.back());
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (entries_[slot].state == State::awaiting_parent) order[ends[piece_of(slot)]++] = slot;
-  }
-  const auto rank = [this](std::uint32_t slot) {
-    const Entry& e = entries_[slot];
-    return std::tuple{e.block.depth, ~e.last_use, slot};
-  };
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i + ahead < order.size()) __builtin_prefetch(&entries_[order[i + ahead]].block.key);
-    const auto [found, is_new] = slots_.try_emplace(entries_[order[i]].block.key, order[i]);
-    if (is_new) continue;
-    std::uint32_t loser = order[i];
-    if (rank(loser) < rank(found->second)) std::swap(loser, found->second);
-    forget_restored(loser);
-    dropped.emplace_back(loser);
-  }
-}
-
-void StoreIndex::forget_restored(std::uint32_t slot) {
-  set_state(slot, State::absent);
-  entry(slot) = Entry{};
-  free_.put(SlotId{slot});
+  slots_.insert(block.key, slot);
+  set_state(slot.value(), State::ready);
+  return same == slots_.none ? std::nullopt : std::optional{same};
 }
 
 void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
-  enter_restored_keys(dropped);
   // The blocks of a prefix are usually adjacent, so most parents are in the previous slot and need no lookup.
-  const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
+  std::vector<std::uint32_t> apart;  // slots whose parents are elsewhere
+  std::vector<std::uint32_t> ends;   // slots without a child in the next slot: only these can be leaves
+  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
     const Entry& e = entries_[slot];
-    return e.state == State::awaiting_parent && e.block.depth + 1 == block.depth && e.block.key == block.parent;
-  };
-  std::vector<std::uint32_t> path;  // starts with the blocks of depth 0
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    const StoredBlock& block = entries_[slot].block;
-    if (entries_[slot].state != State::awaiting_parent) continue;
-    if (block.depth == 0) {
-      path.push_back(slot);
-    } else if (slot > 0 && is_parent(slot - 1, block)) {
+    if (e.state != State::ready) continue;
+    if (e.block.depth > 0 && slot > 0 && entries_[slot - 1].state == State::ready && is_parent(slot - 1, e.block)) {
       link(slot, slot - 1);
-    } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
-      link(slot, found->second);
+      ends.back() = slot;
+      continue;
     }
+    if (e.block.depth > 0) apart.push_back(slot);
+    ends.push_back(slot);
   }
-  while (!path.empty()) {
-    const std::uint32_t slot = path.back();
-    path.pop_back();
-    set_state(slot, State::ready);
-    consider(slot);
-    for (std::uint32_t child = entries_[slot].first_child; child != none; child = entries_[child].next_sibling) {
-      path.push_back(child);
+  std::vector<std::uint32_t> orphans;
+  link_restored(apart, orphans);
+  std::vector<Dropped> gone;
+  for (const std::uint32_t orphan : orphans) drop(SlotId{orphan}, gone);
+  for (const Dropped& block : gone) dropped.push_back(block.slot);
+  for (const std::uint32_t slot : ends) consider(slot);
+}
+
+/// Links blocks to parents that may be in any slot. Each step of a lookup reads other memory, so each step is prefetched for a
+/// later block while the steps of earlier blocks are done.
+void StoreIndex::link_restored(std::span<const std::uint32_t> apart, std::vector<std::uint32_t>& orphans) {
+  constexpr std::size_t ahead = 8;
+  const auto parent_key = [&](std::size_t i) -> const BlockKey& { return entries_[apart[i]].block.parent; };
+  for (std::size_t i = 0; i < apart.size(); ++i) {
+    if (i + 3 * ahead < apart.size()) __builtin_prefetch(&parent_key(i + 3 * ahead));
+    if (i + 2 * ahead < apart.size()) slots_.prefetch(parent_key(i + 2 * ahead));
+    if (i + ahead < apart.size()) {
+      const SlotId parent = slots_.find(parent_key(i + ahead), [](SlotId) { return true; });
+      if (parent != slots_.none) {
+        __builtin_prefetch(&at(parent).block.key);
+        __builtin_prefetch(&at(parent).first_child);
+      }
     }
-  }
-  if (count(State::awaiting_parent) == 0) return;
-  // Blocks that still wait lack an ancestor. They can be linked only to each other, because a block below a ready block is ready.
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (entries_[slot].state != State::awaiting_parent) continue;
-    slots_.erase(entries_[slot].block.key);
-    forget_restored(slot);
-    dropped.emplace_back(slot);
+    const SlotId parent = slot_of(parent_key(i));
+    if (parent != slots_.none && is_parent(parent.value(), entries_[apart[i]].block)) {
+      link(apart[i], parent.value());
+    } else {
+      orphans.push_back(apart[i]);
+    }
   }
 }
 
@@ -257,7 +236,7 @@ void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
   TERRACE_CHECK(state == State::writing || state == State::awaiting_parent || state == State::ready);
   TERRACE_CHECK(entry(slot).first_child == none);
   leaves_.erase(slot);
-  slots_.erase(entry(slot).block.key);
+  slots_.erase(entry(slot).block.key, SlotId{slot});
   unlink(slot);
   entry(slot).marked_for_removal = false;
   set_state(slot, State::removing);
@@ -365,8 +344,8 @@ std::uint64_t StoreIndex::count_orphans() const {
   std::uint64_t orphans = 0;
   for (const Entry& e : entries_) {
     if (e.state != State::ready || e.block.depth == 0) continue;
-    const auto parent = slots_.find(e.block.parent);
-    orphans += parent == slots_.end() || entries_[parent->second].state != State::ready;
+    const SlotId parent = slot_of(e.block.parent);
+    orphans += parent == slots_.none || at(parent).state != State::ready;
   }
   return orphans;
 }
@@ -399,9 +378,7 @@ void StoreIndex::check_invariants() const {
       continue;
     }
     ++named;
-    const auto found = slots_.find(e.block.key);
-    TERRACE_CHECK(found != slots_.end());
-    TERRACE_CHECK(found->second == slot);
+    TERRACE_CHECK(slot_of(e.block.key) == SlotId{slot});
     TERRACE_CHECK(!e.slot_retired);
     TERRACE_CHECK(e.last_use <= now_);
     if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);

@@ -239,25 +239,30 @@ TEST(StoreIndex, restores_in_any_order_but_for_orphans_and_doubles) {
   StoreIndex index{12};
   const auto prefix = prefix_of(1, 3);
   const auto lone = prefix_of(50, 4);
-  index.restore(SlotId{4}, prefix[1], 5);
-  index.restore(SlotId{7}, prefix[0], 9);
-  index.restore(SlotId{5}, prefix[1], 6);  // newer
-  index.restore(SlotId{3}, prefix[1], 2);  // older
-  index.restore(SlotId{8}, lone[1], 3);
-  index.restore(SlotId{9}, lone[2], 3);
-  index.restore(SlotId{0}, child_of(prefix[0], 70), 3);
+  const auto restore = [&](std::uint32_t slot, const StoredBlock& block, std::uint64_t last_use) {
+    return index.restore(SlotId{slot}, block, last_use);
+  };
+  EXPECT_EQ(restore(4, prefix[1], 5), std::nullopt);
+  EXPECT_EQ(restore(7, prefix[0], 9), std::nullopt);
+  EXPECT_EQ(restore(5, prefix[1], 6), SlotId{4}) << "the newer one stays";
+  EXPECT_EQ(restore(3, prefix[1], 2), SlotId{3}) << "the older one does not come in";
+  EXPECT_EQ(restore(8, lone[1], 3), std::nullopt);
+  EXPECT_EQ(restore(9, lone[2], 3), std::nullopt);
+  EXPECT_EQ(restore(0, child_of(prefix[0], 70), 3), std::nullopt);
   StoredBlock too_deep = child_of(prefix[0], 71);
   too_deep.depth = 5;
-  index.restore(SlotId{1}, too_deep, 3);
+  EXPECT_EQ(restore(1, too_deep, 3), std::nullopt);
+  EXPECT_EQ(restore(2, prefix[1], 6), SlotId{5}) << "of two equally old ones, the one in the lower slot stays";
+  EXPECT_EQ(restore(6, prefix[1], 6), SlotId{6});
   std::vector<SlotId> dropped;
   index.finish_restore(dropped);
   std::ranges::sort(dropped);
-  EXPECT_EQ(dropped, (std::vector{SlotId{1}, SlotId{3}, SlotId{4}, SlotId{8}, SlotId{9}}));
+  EXPECT_EQ(dropped, (std::vector{SlotId{1}, SlotId{8}, SlotId{9}}));
   EXPECT_GT(index.now(), 9U) << "what comes is younger than all that is restored";
   index.check_invariants();
   EXPECT_EQ(index.count(IndexState::ready), 3U);
   EXPECT_EQ(index.free(), 9U);
-  EXPECT_EQ(index.find(prefix[1].key), SlotId{5});
+  EXPECT_EQ(index.find(prefix[1].key), SlotId{2});
   EXPECT_FALSE(index.find(lone[1].key).has_value());
   std::vector<StoreIndex::Dropped> gone;
   index.drop(SlotId{7}, gone);
