@@ -65,9 +65,8 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
   for (std::uint32_t n = 0; n < records_per_page; ++n) {
     const std::uint32_t slot = page * records_per_page + n;
     if (slot >= index.slots()) break;
-    const StoreIndex::Entry& entry = index.at(SlotId{slot});
-    if (entry.state != StoreIndex::State::ready) continue;
-    CatalogRecord record{.block = entry.block,
+    if (index.at(SlotId{slot}).state != StoreIndex::State::ready) continue;
+    CatalogRecord record{.block = index.block(SlotId{slot}),
                          .length = static_cast<std::uint32_t>(files_.layout().block_bytes),
                          .checksum = records_[slot].checksum,
                          .fingerprint_prefix = fingerprint_prefix(fingerprint_),

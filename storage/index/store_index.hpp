@@ -12,7 +12,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 namespace terrace {
@@ -50,15 +49,19 @@ class StoreIndex {
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
+  /// The key of the parent is in the parent's entry; see block().
   struct Entry {
-    StoredBlock block;
+    BlockKey key;
+    TenantId tenant;
     std::uint64_t last_use = 0;
     std::uint64_t write_token = 0;  ///< token of the last write of the block that was not refused, or set by Adopt
-    std::uint32_t operations = 0;   ///< number of operations that may access the slot; see hold()
-    std::uint32_t parent = none;    ///< slot numbers, as in the next three members
+    std::uint32_t depth = 0;
+    std::uint32_t operations = 0;  ///< number of operations that may access the slot; see hold()
+    std::uint32_t parent = none;   ///< slot numbers, as in the next three members
     std::uint32_t first_child = none;
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;
+    GroupId group = {};
     State state = State::absent;
     bool marked_for_removal = false;  ///< the block is removed when its write has ended; it accepts no more children
     bool slot_retired = false;        ///< the slot must not be used again
@@ -88,6 +91,8 @@ class StoreIndex {
   /// The number of slots that are neither closed nor lost.
   [[nodiscard]] std::uint32_t capacity() const { return slots() - count(State::closed) - count(State::lost); }
   [[nodiscard]] const Entry& at(SlotId slot) const { return entries_[slot.value()]; }
+  /// The slot must have a block that is writing, awaiting its parent, or ready.
+  [[nodiscard]] StoredBlock block(SlotId slot) const;
   [[nodiscard]] std::uint32_t count(State state) const { return counts_[static_cast<std::size_t>(state)]; }
   /// Free slots. place() can get further slots by eviction; they are not counted here.
   [[nodiscard]] std::uint32_t free() const { return free_.size(); }
@@ -144,8 +149,7 @@ class StoreIndex {
   template <class Visit>
   void for_each_ready(Visit visit) const;
 
-  /// Counts ready blocks whose parent is not ready; the result must be 0. It looks up each parent by key and does not rely on the
-  /// links.
+  /// Counts ready blocks whose parent is not ready, or is not found by its key; the result must be 0.
   [[nodiscard]] std::uint64_t count_orphans() const;
 
   // The next members change the number of slots in use. Any slots may be closed; the most recently used blocks stay.
@@ -191,25 +195,26 @@ class StoreIndex {
     }
   };
 
+  struct Child {
+    std::uint32_t slot;
+    BlockKey parent;
+  };
+
   [[nodiscard]] Entry& entry(std::uint32_t slot) { return entries_[slot]; }
   /// Returns the slot of the block with this key, in whatever state, or KeyTable::none.
   [[nodiscard]] SlotId slot_of(const BlockKey& key) const {
-    return slots_.find(key, [&](SlotId slot) { return at(slot).block.key == key; });
+    return slots_.find(key, [&](SlotId slot) { return at(slot).key == key; });
   }
   [[nodiscard]] bool evictable(const Entry& e) const {
     return e.state == State::ready && e.operations == 0 && e.first_child == none;
   }
-  /// Returns true if the slot has the block's parent by key and depth.
-  [[nodiscard]] bool is_parent(std::uint32_t slot, const StoredBlock& block) const {
-    const StoredBlock& parent = entries_[slot].block;
-    return parent.depth + 1 == block.depth && parent.key == block.parent;
-  }
+  void set_block(std::uint32_t slot, const StoredBlock& block);
   /// The slot of the parent, or `none` if the depth is 0. Returns nothing if the block has no parent to which it could be linked.
   [[nodiscard]] std::optional<std::uint32_t> parent_of(const StoredBlock& block) const;
   void set_state(std::uint32_t slot, State state);
   void consider(std::uint32_t slot);                    ///< adds the slot to the heap or removes it, as its state requires
   void link(std::uint32_t slot, std::uint32_t parent);  ///< makes the slot's block a child; the parent may be a leaf no more
-  void link_restored(std::span<const std::uint32_t> apart, std::vector<std::uint32_t>& orphans);
+  void link_restored(std::vector<std::uint32_t>& orphans);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };
   /// Removes a block without children from everything except its slot, which stays in use until it is released.
@@ -230,6 +235,9 @@ class StoreIndex {
   IndexedHeap<Priority> leaves_;
   std::array<std::uint32_t, state_count> counts_{};
   std::uint64_t now_ = 1;
+  // Between the first restore() and finish_restore().
+  std::vector<Child> apart_;         ///< blocks that are not linked to their parent yet
+  std::vector<std::uint32_t> ends_;  ///< among others, all slots that may have leaves
 };
 
 template <class Visit>
