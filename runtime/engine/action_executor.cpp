@@ -30,7 +30,7 @@ std::uint64_t without_number(std::uint64_t token) { return static_cast<std::uint
 }  // namespace
 
 void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
-  if (actions.empty() || paused_) return;
+  if (paused_) return;
   const PoolParts& parts = pools_[pool.value()];
   for (Transfer& transfer : actions.transfers) {
     const TimePoint now = clock_.now();

@@ -350,8 +350,10 @@ void CacheState::give_orders() {
   status.store(manager.administration().status(), std::memory_order_release);
   for (const PoolId pool : pool_ids_) {
     if (parts.poison != nullptr) poison_freed(pool);
-    looks_ |= !manager.actions(pool).empty();
-    executor.carry_out(manager.actions(pool), pool);
+    Actions& actions = manager.actions(pool);
+    if (actions.empty()) continue;
+    looks_ = true;  // while transfers are paused, too
+    executor.carry_out(actions, pool);
   }
   for (HostChunks& chunks : host_chunks) chunks.give_back_emptied();
 }
