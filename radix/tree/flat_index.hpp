@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/chunked_table.hpp"
-#include "radix/tree/child_table.hpp"
+#include "base/key_table.hpp"
 #include "radix/tree/copy.hpp"
 #include "terrace/policies.hpp"
 #include "terrace/types.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/chunked_table.hpp"
+#include "base/key_table.hpp"
 #include "radix/tree/array_pool.hpp"
-#include "radix/tree/child_table.hpp"
 #include "radix/tree/copy.hpp"
 #include "radix/tree/flat_index.hpp"
 #include "terrace/policies.hpp"
@@ -299,7 +299,7 @@ class PrefixTree {
   boost::unordered_flat_map<TenantId, TenantIndex, std::hash<TenantId>> followed_;  ///< by tenant
   /// The nodes by their first key. A child refers to the branch of its parent, not to the parent itself. So when a node with
   /// thousands of children is split, all of them get the new parent in one step.
-  ChildTable children_;
+  KeyTable<NodeId> children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
   std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks, above hidden nodes: one for each hide_all() that still has nodes

@@ -163,7 +163,7 @@ class FileStore final : public BlockStore {
   StoreOperations operations_;
   std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep visits
   CapacityManager capacity_;
-  std::vector<SlotRecord> records_;  ///< by slot; constant while an operation reads the slot
+  std::vector<SlotRecord, LargeAllocator<SlotRecord>> records_;  ///< by slot; constant while an operation reads the slot
   DirtyPages pages_;
   struct PageWrite {
     AlignedBuffer image;

@@ -65,9 +65,8 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
   for (std::uint32_t n = 0; n < records_per_page; ++n) {
     const std::uint32_t slot = page * records_per_page + n;
     if (slot >= index.slots()) break;
-    const StoreIndex::Entry& entry = index.at(SlotId{slot});
-    if (entry.state != StoreIndex::State::ready) continue;
-    CatalogRecord record{.block = entry.block,
+    if (index.at(SlotId{slot}).state != StoreIndex::State::ready) continue;
+    CatalogRecord record{.block = index.block(SlotId{slot}),
                          .length = static_cast<std::uint32_t>(files_.layout().block_bytes),
                          .checksum = records_[slot].checksum,
                          .fingerprint_prefix = fingerprint_prefix(fingerprint_),
@@ -128,8 +127,11 @@ void FileStore::restore() {
 void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> records) {
   const std::uint64_t of_this_store = fingerprint_prefix(fingerprint_);
   const auto count = static_cast<std::uint32_t>(records.size() / record_bytes);
+  const auto at = [&](std::uint32_t n) { return records.subspan(std::size_t{n} * record_bytes, record_bytes); };
+  constexpr std::uint32_t ahead = 16;
   for (std::uint32_t slot = first; slot < first + count && slot < files_.recorded_slots(); ++slot) {
-    auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
+    if (slot - first + ahead < count) operations_.index().expect(key_of_record(at(slot - first + ahead)));
+    auto record = decode_record(at(slot - first));
     if (!record || record->slot != slot || record->length != files_.layout().block_bytes || !files_.had_data(SlotId{slot}) ||
         record->fingerprint_prefix != of_this_store) {
       continue;
@@ -138,7 +140,8 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
     records_[slot] = {record->checksum, record->generation};
     files_.note_data(SlotId{slot});
     records_on_disk_[slot / records_per_page] |= 1U << slot % records_per_page;
-    operations_.index().restore(SlotId{slot}, record->block, record->generation);
+    const std::optional<SlotId> dropped = operations_.index().restore(SlotId{slot}, record->block, record->generation);
+    if (dropped) pages_.mark(dropped->value() / records_per_page);
   }
 }
 

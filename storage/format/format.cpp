@@ -113,6 +113,13 @@ std::optional<CatalogRecord> decode_record(std::span<const std::byte> bytes) {
   return record;
 }
 
+BlockKey key_of_record(std::span<const std::byte> bytes) {
+  TERRACE_CHECK(bytes.size() == record_bytes);
+  BlockKey key;
+  std::memcpy(key.bytes.data(), bytes.data(), key.bytes.size());
+  return key;
+}
+
 std::uint64_t fingerprint_prefix(const Fingerprint& fingerprint) { return load_le64(fingerprint.data()); }
 
 std::uint32_t StoreLayout::slots_in(std::uint32_t directory) const {

@@ -135,6 +135,9 @@ void encode(const CatalogRecord& record, std::span<std::byte> at);
 /// Returns nothing if the record is empty or its checksum does not match. The slot counts as free in both cases.
 [[nodiscard]] std::optional<CatalogRecord> decode_record(std::span<const std::byte> at);
 
+/// Returns the key in the record without any check.
+[[nodiscard]] BlockKey key_of_record(std::span<const std::byte> at);
+
 [[nodiscard]] std::uint64_t fingerprint_prefix(const Fingerprint& fingerprint);
 
 /// Returns true if this program can read a store of this version.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -17,22 +16,34 @@ StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capac
 }
 
 std::optional<SlotId> StoreIndex::find(const BlockKey& key) const {
-  const auto found = slots_.find(key);
-  if (found == slots_.end()) return std::nullopt;
-  return SlotId{found->second};
+  const SlotId slot = slot_of(key);
+  return slot == slots_.none ? std::nullopt : std::optional{slot};
+}
+
+StoredBlock StoreIndex::block(SlotId slot) const {
+  const Entry& e = at(slot);
+  return {e.key, e.parent == none ? BlockKey{} : entries_[e.parent].key, e.depth, e.tenant, e.group};
+}
+
+void StoreIndex::set_block(std::uint32_t slot, const StoredBlock& block) {
+  Entry& e = entry(slot);
+  e.key = block.key;
+  e.tenant = block.tenant;
+  e.depth = block.depth;
+  e.group = block.group;
 }
 
 std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) const {
   if (block.depth == 0) return none;
-  const auto found = slots_.find(block.parent);
-  if (found == slots_.end()) return std::nullopt;
-  const Entry& parent = entries_[found->second];
-  if (parent.marked_for_removal || parent.block.depth + 1 != block.depth) return std::nullopt;
-  return found->second;
+  const SlotId slot = slot_of(block.parent);
+  if (slot == slots_.none) return std::nullopt;
+  const Entry& parent = at(slot);
+  if (parent.marked_for_removal || parent.depth + 1 != block.depth) return std::nullopt;
+  return slot.value();
 }
 
 Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
-  TERRACE_CHECK(!slots_.contains(block.key));
+  TERRACE_CHECK(!find(block.key).has_value());
   const std::optional<std::uint32_t> parent = parent_of(block);
   if (!parent) return Errc::parent_missing;
 
@@ -50,11 +61,11 @@ Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
   const std::optional<SlotId> slot = *parent == none ? free_.take() : free_.take_after(SlotId{*parent});
   TERRACE_CHECK(slot.has_value());
   placed.slot = *slot;
+  set_block(slot->value(), block);
   Entry& e = entry(slot->value());
-  e.block = block;
   e.last_use = now_;
   e.operations = 1;
-  slots_.emplace(block.key, slot->value());
+  slots_.insert(block.key, *slot);
   set_state(slot->value(), State::writing);
   if (*parent != none) {
     link(slot->value(), *parent);
@@ -91,7 +102,7 @@ void StoreIndex::drop(SlotId slot, std::vector<Dropped>& gone) {
   for (std::uint32_t at = top;;) {
     while (entry(at).first_child != none) at = entry(at).first_child;
     const std::uint32_t up = entry(at).parent;
-    gone.push_back({SlotId{at}, entry(at).block.key, entry(at).state, entry(at).write_token});
+    gone.push_back({SlotId{at}, entry(at).key, entry(at).state, entry(at).write_token});
     forget(at);
     if (at == top) break;
     at = up;
@@ -134,87 +145,69 @@ void StoreIndex::use(SlotId slot) {
   consider(slot.value());
 }
 
-void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
+std::optional<SlotId> StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
   advance_past(last_use);
+  const SlotId same = slot_of(block.key);
+  if (same != slots_.none) {
+    const Entry& other = at(same);
+    if (std::tuple{other.depth, ~other.last_use, same} < std::tuple{block.depth, ~last_use, slot}) return slot;
+    while (other.first_child != none) {
+      apart_.push_back({other.first_child, block.key});
+      unlink(other.first_child);
+    }
+    if (other.parent != none) ends_.push_back(other.parent);
+    forget(same.value());
+  }
   free_.take_exactly(slot);
-  Entry& e = entry(slot.value());
-  e.block = block;
-  e.last_use = last_use;
-  set_state(slot.value(), State::awaiting_parent);
-}
-
-/// Enters the keys of restored blocks into slots_, and drops all but one of several blocks with the same key. It sorts the slots
-/// by the highest bits of their keys, which determine the position in the hash table. So it fills the table piece by piece, and
-/// each piece stays in the processor's cache.
-void StoreIndex::enter_restored_keys(std::vector<SlotId>& dropped) {
-  constexpr int piece_bits = 9;
-  constexpr std::size_t ahead = 8;
-  const auto piece_of = [this](std::uint32_t slot) { return entries_[slot].block.key.prefix64() >> (64 - piece_bits); };
-  std::array<std::uint32_t, (1U << piece_bits) + 1> ends{};
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (entries_[slot].state == State::awaiting_parent) ++ends[piece_of(slot) + 1];
+  const std::uint32_t at = slot.value();
+  set_block(at, block);
+  entry(at).last_use = last_use;
+  slots_.insert(block.key, slot);
+  set_state(at, State::ready);
+  // The blocks of a prefix are usually adjacent, so most parents are in the previous slot and need no lookup.
+  const Entry* const before = at == 0 ? nullptr : &entries_[at - 1];
+  if (block.depth > 0 && before != nullptr && before->state == State::ready && before->key == block.parent &&
+      before->depth + 1 == block.depth) {
+    link(at, at - 1);
+    if (!ends_.empty() && ends_.back() == at - 1) ends_.pop_back();
+  } else if (block.depth > 0) {
+    apart_.push_back({at, block.parent});
   }
-  std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  std::vector<std::uint32_t> order(ends.back());
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (entries_[slot].state == State::awaiting_parent) order[ends[piece_of(slot)]++] = slot;
-  }
-  const auto rank = [this](std::uint32_t slot) {
-    const Entry& e = entries_[slot];
-    return std::tuple{e.block.depth, ~e.last_use, slot};
-  };
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i + ahead < order.size()) __builtin_prefetch(&entries_[order[i + ahead]].block.key);
-    const auto [found, is_new] = slots_.try_emplace(entries_[order[i]].block.key, order[i]);
-    if (is_new) continue;
-    std::uint32_t loser = order[i];
-    if (rank(loser) < rank(found->second)) std::swap(loser, found->second);
-    forget_restored(loser);
-    dropped.emplace_back(loser);
-  }
-}
-
-void StoreIndex::forget_restored(std::uint32_t slot) {
-  set_state(slot, State::absent);
-  entry(slot) = Entry{};
-  free_.put(SlotId{slot});
+  ends_.push_back(at);
+  return same == slots_.none ? std::nullopt : std::optional{same};
 }
 
 void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
-  enter_restored_keys(dropped);
-  // The blocks of a prefix are usually adjacent, so most parents are in the previous slot and need no lookup.
-  const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
-    const Entry& e = entries_[slot];
-    return e.state == State::awaiting_parent && e.block.depth + 1 == block.depth && e.block.key == block.parent;
-  };
-  std::vector<std::uint32_t> path;  // starts with the blocks of depth 0
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    const StoredBlock& block = entries_[slot].block;
-    if (entries_[slot].state != State::awaiting_parent) continue;
-    if (block.depth == 0) {
-      path.push_back(slot);
-    } else if (slot > 0 && is_parent(slot - 1, block)) {
-      link(slot, slot - 1);
-    } else if (const auto found = slots_.find(block.parent); found != slots_.end() && is_parent(found->second, block)) {
-      link(slot, found->second);
+  std::vector<std::uint32_t> orphans;
+  link_restored(orphans);
+  std::vector<Dropped> gone;
+  for (const std::uint32_t orphan : orphans) drop(SlotId{orphan}, gone);
+  for (const Dropped& block : gone) dropped.push_back(block.slot);
+  for (const std::uint32_t slot : ends_) consider(slot);
+  apart_ = {};
+  ends_ = {};
+}
+
+/// Links blocks to parents that may be in any slot. Each step of a lookup reads other memory, so each step is prefetched for a
+/// later block while the steps of earlier blocks are done.
+void StoreIndex::link_restored(std::vector<std::uint32_t>& orphans) {
+  constexpr std::size_t ahead = 8;
+  for (std::size_t i = 0; i < apart_.size(); ++i) {
+    if (i + 2 * ahead < apart_.size()) slots_.prefetch(apart_[i + 2 * ahead].parent);
+    if (i + ahead < apart_.size()) {
+      __builtin_prefetch(&entries_[apart_[i + ahead].slot].depth);
+      const SlotId parent = slots_.find(apart_[i + ahead].parent, [](SlotId) { return true; });
+      if (parent != slots_.none) __builtin_prefetch(&at(parent).key);
+      if (parent != slots_.none) __builtin_prefetch(&at(parent).depth);
     }
-  }
-  while (!path.empty()) {
-    const std::uint32_t slot = path.back();
-    path.pop_back();
-    set_state(slot, State::ready);
-    consider(slot);
-    for (std::uint32_t child = entries_[slot].first_child; child != none; child = entries_[child].next_sibling) {
-      path.push_back(child);
+    const std::uint32_t slot = apart_[i].slot;
+    if (entries_[slot].state != State::ready) continue;  // another slot has the same block
+    const SlotId parent = slot_of(apart_[i].parent);
+    if (parent != slots_.none && at(parent).depth + 1 == entries_[slot].depth) {
+      link(slot, parent.value());
+    } else {
+      orphans.push_back(slot);
     }
-  }
-  if (count(State::awaiting_parent) == 0) return;
-  // Blocks that still wait lack an ancestor. They can be linked only to each other, because a block below a ready block is ready.
-  for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-    if (entries_[slot].state != State::awaiting_parent) continue;
-    slots_.erase(entries_[slot].block.key);
-    forget_restored(slot);
-    dropped.emplace_back(slot);
   }
 }
 
@@ -227,7 +220,7 @@ void StoreIndex::set_state(std::uint32_t slot, State state) {
 void StoreIndex::consider(std::uint32_t slot) {
   const Entry& e = entry(slot);
   if (evictable(e)) {
-    leaves_.set(slot, {e.last_use, e.block.depth});
+    leaves_.set(slot, {e.last_use, e.depth});
   } else {
     leaves_.erase(slot);
   }
@@ -257,7 +250,7 @@ void StoreIndex::forget(std::uint32_t slot, Reuse reuse) {
   TERRACE_CHECK(state == State::writing || state == State::awaiting_parent || state == State::ready);
   TERRACE_CHECK(entry(slot).first_child == none);
   leaves_.erase(slot);
-  slots_.erase(entry(slot).block.key);
+  slots_.erase(entry(slot).key, SlotId{slot});
   unlink(slot);
   entry(slot).marked_for_removal = false;
   set_state(slot, State::removing);
@@ -295,7 +288,7 @@ std::optional<StoreIndex::Freed> StoreIndex::shrink() {
 StoreIndex::Freed StoreIndex::evict_leaf(Reuse reuse, std::uint32_t in_use) {
   const std::uint32_t victim = leaves_.top().handle;
   const std::uint32_t parent = entry(victim).parent;
-  const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
+  const Evicted evicted{entry(victim).key, entry(victim).write_token};
   forget(victim, reuse);
   if (parent != none && parent != in_use) consider(parent);
   return {SlotId{victim}, evicted};
@@ -364,9 +357,9 @@ void StoreIndex::extend(std::uint32_t slots) {
 std::uint64_t StoreIndex::count_orphans() const {
   std::uint64_t orphans = 0;
   for (const Entry& e : entries_) {
-    if (e.state != State::ready || e.block.depth == 0) continue;
-    const auto parent = slots_.find(e.block.parent);
-    orphans += parent == slots_.end() || entries_[parent->second].state != State::ready;
+    if (e.state != State::ready || e.depth == 0) continue;
+    orphans +=
+        e.parent == none || entries_[e.parent].state != State::ready || slot_of(entries_[e.parent].key) != SlotId{e.parent};
   }
   return orphans;
 }
@@ -390,7 +383,7 @@ void StoreIndex::check_invariants() const {
     if (evictable(e)) {
       ++evictables;
       TERRACE_CHECK(leaves_.priority(slot).last_use == e.last_use);
-      TERRACE_CHECK(leaves_.priority(slot).depth == e.block.depth);
+      TERRACE_CHECK(leaves_.priority(slot).depth == e.depth);
     }
     if (e.state == State::absent || e.state == State::bad || e.state == State::removing || e.state == State::closing ||
         e.state == State::closed || e.state == State::lost) {
@@ -399,20 +392,17 @@ void StoreIndex::check_invariants() const {
       continue;
     }
     ++named;
-    const auto found = slots_.find(e.block.key);
-    TERRACE_CHECK(found != slots_.end());
-    TERRACE_CHECK(found->second == slot);
+    TERRACE_CHECK(slot_of(e.key) == SlotId{slot});
     TERRACE_CHECK(!e.slot_retired);
     TERRACE_CHECK(e.last_use <= now_);
     if (e.state == State::writing) TERRACE_CHECK(e.operations == 1);
     if (e.state == State::awaiting_parent) TERRACE_CHECK(e.operations == 0);
     if (e.state == State::ready) TERRACE_CHECK(!e.marked_for_removal);
-    TERRACE_CHECK((e.parent == none) == (e.block.depth == 0));
+    TERRACE_CHECK((e.parent == none) == (e.depth == 0));
     if (e.parent != none) {
       ++children;
       const Entry& parent = entries_[e.parent];
-      TERRACE_CHECK(parent.block.key == e.block.parent);
-      TERRACE_CHECK(parent.block.depth + 1 == e.block.depth);
+      TERRACE_CHECK(parent.depth + 1 == e.depth);
       if (e.state == State::ready) TERRACE_CHECK(parent.state == State::ready);
       if (e.state == State::awaiting_parent) TERRACE_CHECK(parent.state != State::ready);
     }

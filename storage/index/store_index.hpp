@@ -2,19 +2,16 @@
 
 #include "base/free_slots.hpp"
 #include "base/indexed_heap.hpp"
+#include "base/key_table.hpp"
 #include "base/large_memory.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
-#include <boost/unordered/unordered_flat_map.hpp>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -52,15 +49,19 @@ class StoreIndex {
 
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
 
+  /// The key of the parent is in the parent's entry; see block().
   struct Entry {
-    StoredBlock block;
+    BlockKey key;
+    TenantId tenant;
     std::uint64_t last_use = 0;
     std::uint64_t write_token = 0;  ///< token of the last write of the block that was not refused, or set by Adopt
-    std::uint32_t operations = 0;   ///< number of operations that may access the slot; see hold()
-    std::uint32_t parent = none;    ///< slot numbers, as in the next three members
+    std::uint32_t depth = 0;
+    std::uint32_t operations = 0;  ///< number of operations that may access the slot; see hold()
+    std::uint32_t parent = none;   ///< slot numbers, as in the next three members
     std::uint32_t first_child = none;
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;
+    GroupId group = {};
     State state = State::absent;
     bool marked_for_removal = false;  ///< the block is removed when its write has ended; it accepts no more children
     bool slot_retired = false;        ///< the slot must not be used again
@@ -90,6 +91,8 @@ class StoreIndex {
   /// The number of slots that are neither closed nor lost.
   [[nodiscard]] std::uint32_t capacity() const { return slots() - count(State::closed) - count(State::lost); }
   [[nodiscard]] const Entry& at(SlotId slot) const { return entries_[slot.value()]; }
+  /// The slot must have a block that is writing, awaiting its parent, or ready.
+  [[nodiscard]] StoredBlock block(SlotId slot) const;
   [[nodiscard]] std::uint32_t count(State state) const { return counts_[static_cast<std::size_t>(state)]; }
   /// Free slots. place() can get further slots by eviction; they are not counted here.
   [[nodiscard]] std::uint32_t free() const { return free_.size(); }
@@ -132,19 +135,21 @@ class StoreIndex {
   void set_write_token(SlotId slot, std::uint64_t token) { entries_[slot.value()].write_token = token; }
 
   /// Puts a block back into the slot where a catalog has it, in any order. All restores come before any other use of the index,
-  /// and finish_restore() ends them.
-  void restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
-  /// Makes restored blocks `ready`, except blocks that lack an ancestor. Of several blocks with the same key, it keeps the block
-  /// with the lowest depth, then the most recently used one, then the one in the lowest slot. Appends the slots of all other
-  /// blocks; these slots are free again.
+  /// and finish_restore() ends them. Of several blocks with the same key, the index keeps the block with the lowest depth, then
+  /// the most recently used one, then the one in the lowest slot. Returns the slot of the block that it does not keep, if any;
+  /// that slot is free.
+  std::optional<SlotId> restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
+  /// Makes the next restore() of a block with this key faster. Some time must pass in between.
+  void expect(const BlockKey& key) const { slots_.prefetch(key); }
+  /// Links the restored blocks to their parents. Blocks that lack an ancestor are dropped: appends their slots, which are free
+  /// again.
   void finish_restore(std::vector<SlotId>& dropped);
 
   /// Visits the slot of every ready block, depth first: all descendants of a block come directly after it.
   template <class Visit>
   void for_each_ready(Visit visit) const;
 
-  /// Counts ready blocks whose parent is not ready; the result must be 0. It looks up each parent by key and does not rely on the
-  /// links.
+  /// Counts ready blocks whose parent is not ready, or is not found by its key; the result must be 0.
   [[nodiscard]] std::uint64_t count_orphans() const;
 
   // The next members change the number of slots in use. Any slots may be closed; the most recently used blocks stay.
@@ -190,17 +195,26 @@ class StoreIndex {
     }
   };
 
+  struct Child {
+    std::uint32_t slot;
+    BlockKey parent;
+  };
+
   [[nodiscard]] Entry& entry(std::uint32_t slot) { return entries_[slot]; }
+  /// Returns the slot of the block with this key, in whatever state, or KeyTable::none.
+  [[nodiscard]] SlotId slot_of(const BlockKey& key) const {
+    return slots_.find(key, [&](SlotId slot) { return at(slot).key == key; });
+  }
   [[nodiscard]] bool evictable(const Entry& e) const {
     return e.state == State::ready && e.operations == 0 && e.first_child == none;
   }
+  void set_block(std::uint32_t slot, const StoredBlock& block);
   /// The slot of the parent, or `none` if the depth is 0. Returns nothing if the block has no parent to which it could be linked.
   [[nodiscard]] std::optional<std::uint32_t> parent_of(const StoredBlock& block) const;
   void set_state(std::uint32_t slot, State state);
   void consider(std::uint32_t slot);                    ///< adds the slot to the heap or removes it, as its state requires
   void link(std::uint32_t slot, std::uint32_t parent);  ///< makes the slot's block a child; the parent may be a leaf no more
-  void enter_restored_keys(std::vector<SlotId>& dropped);
-  void forget_restored(std::uint32_t slot);
+  void link_restored(std::vector<std::uint32_t>& orphans);
   void unlink(std::uint32_t slot);
   enum class Reuse : bool { no, yes };
   /// Removes a block without children from everything except its slot, which stays in use until it is released.
@@ -213,15 +227,7 @@ class StoreIndex {
   void free_slot(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
-  /// The first bytes of a key are effectively random. The position in the table depends on the highest bits; finish_restore()
-  /// relies on that.
-  struct KeyHash {
-    using is_avalanching = void;
-    std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
-  };
-  boost::unordered_flat_map<BlockKey, std::uint32_t, KeyHash, std::equal_to<>,
-                            LargeAllocator<std::pair<const BlockKey, std::uint32_t>>>
-      slots_;
+  KeyTable<SlotId> slots_;
   FreeSlots free_;
   FreeSlots closed_;             ///< closed slots that have not been taken
   std::vector<SlotId> closing_;  ///< slots that take_closing() has not returned yet
@@ -229,6 +235,9 @@ class StoreIndex {
   IndexedHeap<Priority> leaves_;
   std::array<std::uint32_t, state_count> counts_{};
   std::uint64_t now_ = 1;
+  // Between the first restore() and finish_restore().
+  std::vector<Child> apart_;         ///< blocks that are not linked to their parent yet
+  std::vector<std::uint32_t> ends_;  ///< among others, all slots that may have leaves
 };
 
 template <class Visit>

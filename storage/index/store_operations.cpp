@@ -219,7 +219,7 @@ bool StoreOperations::contains(const BlockKey& key) const {
 }
 
 void StoreOperations::for_each(const std::function<void(const StoredBlock&)>& visit) const {
-  index_.for_each_ready([&](SlotId slot) { visit(index_.at(slot).block); });
+  index_.for_each_ready([&](SlotId slot) { visit(index_.block(slot)); });
 }
 
 void StoreOperations::adopt_all(const BlockStore::Adopt& adopt) {
@@ -238,7 +238,7 @@ void StoreOperations::adopt_all(const BlockStore::Adopt& adopt) {
   };
   index_.for_each_ready([&](SlotId slot) {
     slots.push_back(slot);
-    blocks.push_back(index_.at(slot).block);
+    blocks.push_back(index_.block(slot));
     if (blocks.size() == batch) flush();
   });
   if (!blocks.empty()) flush();
@@ -320,7 +320,7 @@ void StoreOperations::check_invariants() const {
     for (std::uint32_t id = write_of_[slot]; id != none; id = operations_.at(id).next) {
       ++chained;
       TERRACE_CHECK(operations_.at(id).slot.value() == slot);
-      if (e.state != State::removing) TERRACE_CHECK(operations_.at(id).key == e.block.key);
+      if (e.state != State::removing) TERRACE_CHECK(operations_.at(id).key == e.key);
     }
   }
   TERRACE_CHECK(chained == writes_);

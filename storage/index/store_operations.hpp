@@ -120,7 +120,7 @@ class StoreOperations {
   Bytes block_bytes_;
   std::uint32_t writes_max_;
   Slab<Operation> operations_;
-  std::vector<std::uint32_t> write_of_;  ///< by slot: the first write of its block, or none
+  std::vector<std::uint32_t, LargeAllocator<std::uint32_t>> write_of_;  ///< by slot: the first write of its block, or none
   std::uint32_t writes_ = 0;
   /// slot -> token of the remove() that waits for the write to end
   boost::unordered_flat_map<std::uint32_t, std::uint64_t> to_remove_;

@@ -34,7 +34,7 @@ inline BlockKey with_prefix64_of(const BlockKey& key, std::uint64_t n) {
   return other;
 }
 
-inline StoredBlock root_block(std::uint64_t n) { return {key_of(n), key_of(~n), 0, TenantId{7}}; }
+inline StoredBlock root_block(std::uint64_t n) { return {key_of(n), {}, 0, TenantId{7}}; }
 inline StoredBlock child_of(const StoredBlock& parent, std::uint64_t n) {
   return {key_of(n), parent.key, parent.depth + 1, parent.tenant};
 }

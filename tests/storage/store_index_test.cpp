@@ -72,7 +72,7 @@ class NaiveIndex {
 
 std::set<BlockKey> keys_at(const StoreIndex& index, const std::vector<SlotId>& slots) {
   std::set<BlockKey> keys;
-  for (const SlotId slot : slots) keys.insert(index.at(slot).block.key);
+  for (const SlotId slot : slots) keys.insert(index.at(slot).key);
   return keys;
 }
 
@@ -123,6 +123,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
         }
         case 3: {  // the data of a block have arrived
           if (!slot || mine->second.state != IndexState::writing) break;
+          ASSERT_EQ(index.block(*slot), block);
           std::vector<SlotId> ready;
           index.data_arrived(*slot, ready);
           std::set<BlockKey> expected;
@@ -132,7 +133,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           naive.settle(expected);
           ASSERT_EQ(keys_at(index, ready), expected);
           for (std::size_t n = 1; n < ready.size(); ++n) {
-            ASSERT_LE(index.at(ready[n - 1]).block.depth, index.at(ready[n]).block.depth) << "parents first";
+            ASSERT_LE(index.at(ready[n - 1]).depth, index.at(ready[n]).depth) << "parents first";
           }
           // A store does the same: a block that is marked for removal is dropped when its write has ended.
           for (const BlockKey& key : expected) {
@@ -184,7 +185,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
             if (slot_retired) index.retire_slot(released);
             if (last && !slot_retired) --naive.untouchable;
           } else {
-            --naive.entries.at(e.block.key).readers;
+            --naive.entries.at(e.key).readers;
           }
           index.release(released);
           break;
@@ -239,29 +240,59 @@ TEST(StoreIndex, restores_in_any_order_but_for_orphans_and_doubles) {
   StoreIndex index{12};
   const auto prefix = prefix_of(1, 3);
   const auto lone = prefix_of(50, 4);
-  index.restore(SlotId{4}, prefix[1], 5);
-  index.restore(SlotId{7}, prefix[0], 9);
-  index.restore(SlotId{5}, prefix[1], 6);  // newer
-  index.restore(SlotId{3}, prefix[1], 2);  // older
-  index.restore(SlotId{8}, lone[1], 3);
-  index.restore(SlotId{9}, lone[2], 3);
-  index.restore(SlotId{0}, child_of(prefix[0], 70), 3);
+  const auto restore = [&](std::uint32_t slot, const StoredBlock& block, std::uint64_t last_use) {
+    return index.restore(SlotId{slot}, block, last_use);
+  };
+  EXPECT_EQ(restore(4, prefix[1], 5), std::nullopt);
+  EXPECT_EQ(restore(7, prefix[0], 9), std::nullopt);
+  EXPECT_EQ(restore(5, prefix[1], 6), SlotId{4}) << "the newer one stays";
+  EXPECT_EQ(restore(3, prefix[1], 2), SlotId{3}) << "the older one does not come in";
+  EXPECT_EQ(restore(8, lone[1], 3), std::nullopt);
+  EXPECT_EQ(restore(9, lone[2], 3), std::nullopt);
+  EXPECT_EQ(restore(0, child_of(prefix[0], 70), 3), std::nullopt);
   StoredBlock too_deep = child_of(prefix[0], 71);
   too_deep.depth = 5;
-  index.restore(SlotId{1}, too_deep, 3);
+  EXPECT_EQ(restore(1, too_deep, 3), std::nullopt);
+  EXPECT_EQ(restore(2, prefix[1], 6), SlotId{5}) << "of two equally old ones, the one in the lower slot stays";
+  EXPECT_EQ(restore(6, prefix[1], 6), SlotId{6});
   std::vector<SlotId> dropped;
   index.finish_restore(dropped);
   std::ranges::sort(dropped);
-  EXPECT_EQ(dropped, (std::vector{SlotId{1}, SlotId{3}, SlotId{4}, SlotId{8}, SlotId{9}}));
+  EXPECT_EQ(dropped, (std::vector{SlotId{1}, SlotId{8}, SlotId{9}}));
   EXPECT_GT(index.now(), 9U) << "what comes is younger than all that is restored";
   index.check_invariants();
   EXPECT_EQ(index.count(IndexState::ready), 3U);
   EXPECT_EQ(index.free(), 9U);
-  EXPECT_EQ(index.find(prefix[1].key), SlotId{5});
+  EXPECT_EQ(index.find(prefix[1].key), SlotId{2});
   EXPECT_FALSE(index.find(lone[1].key).has_value());
   std::vector<StoreIndex::Dropped> gone;
   index.drop(SlotId{7}, gone);
   EXPECT_EQ(gone.size(), 3U);
+}
+
+TEST(StoreIndex, restores_children_of_a_block_that_another_slot_replaces) {
+  StoreIndex index{8};
+  const auto prefix = prefix_of(1, 3);
+  const auto restore = [&](std::uint32_t slot, const StoredBlock& block, std::uint64_t last_use) {
+    return index.restore(SlotId{slot}, block, last_use);
+  };
+  EXPECT_EQ(restore(0, prefix[0], 9), std::nullopt);
+  EXPECT_EQ(restore(1, prefix[1], 1), std::nullopt);
+  EXPECT_EQ(restore(2, prefix[2], 8), std::nullopt);
+  EXPECT_EQ(restore(6, prefix[1], 7), SlotId{1});
+  EXPECT_EQ(restore(5, prefix[0], 10), SlotId{0});
+  std::vector<SlotId> dropped;
+  index.finish_restore(dropped);
+  EXPECT_TRUE(dropped.empty());
+  index.check_invariants();
+  EXPECT_EQ(index.block(SlotId{5}), prefix[0]);
+  EXPECT_EQ(index.block(SlotId{6}), prefix[1]);
+  EXPECT_EQ(index.block(SlotId{2}), prefix[2]);
+  // The only leaf is evicted first, and then its parent is a leaf.
+  index.limit(2);
+  EXPECT_EQ(index.shrink()->slot, SlotId{7}) << "free slots close first";
+  while (index.free() > 0) (void)index.shrink();
+  EXPECT_EQ(index.shrink()->evicted->key, prefix[2].key);
 }
 
 }  // namespace

@@ -401,7 +401,7 @@ std::uint32_t Residency::number_stored(BlockRef block) {
   if (free_numbers_.empty()) {
     TERRACE_CHECK(stored_.size() < Copy::slots_max);
     free_numbers_.push_back(static_cast<std::uint32_t>(stored_.size()));
-    stored_.emplace_back();
+    stored_.push_back({});
     wished_.push_back(false);
   }
   const std::uint32_t number = free_numbers_.back();
@@ -478,8 +478,8 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 
 std::size_t Residency::bytes_held() const {
   return tree_.bytes_held() + sample_.bytes_held() + policies_.device->bytes_held() + policies_.host->bytes_held() +
-         device_.bytes_held() + arena_.bytes_held() + duplicates_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) +
-         wished_.capacity() / 8 + free_numbers_.capacity() * sizeof(free_numbers_[0]);
+         device_.bytes_held() + arena_.bytes_held() + duplicates_.bytes_held() + stored_.bytes_held() + wished_.capacity() / 8 +
+         free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 
 }  // namespace terrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "base/chunked_table.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/cache/index/duplicates.hpp"
 #include "runtime/cache/index/quotas.hpp"
@@ -330,8 +331,8 @@ class Residency {
   /// By slot: number of writers that still read it, while it is lent and after the copy was evicted.
   std::vector<std::uint8_t> borrowers_;
   std::uint64_t lent_count_ = 0;
-  std::vector<std::optional<BlockRef>> stored_;  ///< by number
-  std::vector<bool> wished_;                     ///< by number
+  ChunkedTable<std::optional<BlockRef>> stored_;  ///< by number
+  std::vector<bool> wished_;                      ///< by number
   std::vector<std::uint32_t> free_numbers_;
   std::array<std::vector<Retiring>, 2> retiring_;  ///< by tier
   std::vector<BlockRef> below_;                    ///< scratch

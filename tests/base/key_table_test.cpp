@@ -1,6 +1,7 @@
-#include "radix/tree/child_table.hpp"
+#include "base/key_table.hpp"
 
 #include "base/random.hpp"
+#include "terrace/policies.hpp"
 #include "tests/seed.hpp"
 
 #include <gtest/gtest.h>
@@ -22,12 +23,12 @@ BlockKey key_of(std::uint64_t number, std::uint64_t tags) {
   return key;
 }
 
-TEST(ChildTable, agrees_with_a_map_under_random_steps) {
+TEST(KeyTable, agrees_with_a_map_under_random_steps) {
   const std::uint64_t seed = test::seed_from_env_or(1);
   SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
   for (const std::uint64_t tags : {1U, 40U, 1'000'000U}) {
     Random random{seed};
-    ChildTable table;
+    KeyTable<NodeId> table;
     std::map<std::uint64_t, NodeId> model;
     std::vector<std::uint64_t> owner(400);  // by node
     const auto find = [&](std::uint64_t number) {
@@ -47,7 +48,7 @@ TEST(ChildTable, agrees_with_a_map_under_random_steps) {
       ASSERT_EQ(table.size(), model.size());
       const std::uint64_t asked = random.below(owner.size());
       const auto expected = model.find(asked);
-      ASSERT_EQ(find(asked), expected == model.end() ? NodeId{0xFFFF'FFFF} : expected->second);
+      ASSERT_EQ(find(asked), expected == model.end() ? table.none : expected->second);
     }
     for (const auto& [number, node] : model) ASSERT_EQ(find(number), node);
   }

@@ -2,9 +2,9 @@
 
 #include "base/check.hpp"
 #include "base/large_memory.hpp"
-#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -31,6 +31,13 @@ class ProbedTable {
       const Bucket& bucket = buckets_[at];
       if (bucket.empty() || is_it(bucket)) return bucket;
     }
+  }
+  /// Loads the home of this hash into the processor's cache.
+  void prefetch(std::uint32_t hash) const { __builtin_prefetch(&buckets_[home(hash)]); }
+  /// Makes an empty table so large that it does not grow before it has this many buckets that are not empty.
+  void reserve(std::size_t size) {
+    TERRACE_CHECK(size_ == 0);
+    buckets_ = Buckets(std::max(buckets_.size(), size / 3 * 4 + 4));
   }
   template <class HashOf>
   void insert(Bucket bucket, HashOf&& hash_of) {
@@ -87,42 +94,48 @@ class ProbedTable {
   std::size_t size_ = 0;
 };
 
-/// Finds nodes by their first key. Two nodes may have the same first key; the caller distinguishes them.
+/// Finds things by a key that each of them has; several things may have the same key, and the caller distinguishes them. `Number`
+/// is the StrongId of 32 bits by which the caller knows a thing. The highest number means that there is none.
 ///
-/// A bucket holds the node and 32 bits of the key. So a look-up reads one cache line of the table and then, almost always, only
-/// the wanted node. The same 32 bits determine the position of the bucket, so neither erasing nor growing reads nodes or keys.
+/// A bucket holds the number and 32 bits of the key. So a look-up reads one cache line of the table and then, almost always, only
+/// the wanted thing. The same 32 bits determine the position of the bucket, so neither erasing nor growing reads things or keys.
+/// Keys are digests, so any 32 of their bits are a good hash.
 ///
-/// Threads: one.
-class ChildTable {
+/// This class is in base/, because radix/ and storage/ both use it. Threads: one.
+template <class Number>
+class KeyTable {
  public:
+  static constexpr Number none{std::numeric_limits<std::uint32_t>::max()};
+
   [[nodiscard]] std::size_t size() const { return table_.size(); }
   [[nodiscard]] std::size_t bytes_held() const { return table_.bytes_held(); }
+  /// Makes an empty table so large that it does not grow before it has this many entries.
+  void reserve(std::size_t entries) { table_.reserve(entries); }
 
-  /// Returns the node with this first key that `is_it` accepts, or NodeId{0xFFFF'FFFF} if there is none. `is_it` is seldom called
-  /// for another node.
+  /// Returns the thing with this key that `is_it` accepts, or `none`. `is_it` is seldom called for another thing.
   template <class IsIt>
-  [[nodiscard]] NodeId find(const BlockKey& first, IsIt&& is_it) const {
-    const std::uint32_t tag = tag_of(first);
-    return table_.find(tag, [&](const Bucket& bucket) { return bucket.tag == tag && is_it(bucket.node); }).node;
+  [[nodiscard]] Number find(const BlockKey& key, IsIt&& is_it) const {
+    const std::uint32_t tag = tag_of(key);
+    return table_.find(tag, [&](const Bucket& bucket) { return bucket.tag == tag && is_it(bucket.number); }).number;
   }
-  void insert(const BlockKey& first, NodeId node) { table_.insert({tag_of(first), node}, HashOf{}); }
-  /// The node must be in the table.
-  void erase(const BlockKey& first, NodeId node) { table_.erase({tag_of(first), node}, HashOf{}); }
+  /// Loads the place of this key into the processor's cache.
+  void prefetch(const BlockKey& key) const { table_.prefetch(tag_of(key)); }
+  void insert(const BlockKey& key, Number number) { table_.insert({tag_of(key), number}, HashOf{}); }
+  /// The entry must be in the table.
+  void erase(const BlockKey& key, Number number) { table_.erase({tag_of(key), number}, HashOf{}); }
 
  private:
-  static constexpr NodeId none{std::numeric_limits<std::uint32_t>::max()};
   struct Bucket {
     std::uint32_t tag = 0;
-    NodeId node = none;
+    Number number = none;
 
-    [[nodiscard]] bool empty() const { return node == none; }
+    [[nodiscard]] bool empty() const { return number == none; }
     friend bool operator==(const Bucket&, const Bucket&) = default;
   };
   struct HashOf {
     std::uint32_t operator()(const Bucket& bucket) const { return bucket.tag; }
   };
 
-  /// Keys are digests, so any 32 of their bits are a good hash.
   [[nodiscard]] static std::uint32_t tag_of(const BlockKey& key) { return static_cast<std::uint32_t>(key.prefix64()); }
 
   ProbedTable<Bucket> table_;
