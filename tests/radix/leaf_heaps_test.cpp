@@ -92,7 +92,9 @@ TEST(LeafHeaps, agree_with_a_sorted_list) {
     ASSERT_EQ(leaves.size(), known.size());
     const auto leaf = leaves.find(NodeId{node});
     ASSERT_EQ(leaf.has_value(), known.contains(node));
-    if (leaf) ASSERT_EQ(*leaf, known.at(node).age);
+    if (leaf) {
+      ASSERT_EQ(*leaf, known.at(node).age);
+    }
     for (std::size_t line = 0; line < 2; ++line) {
       const auto best = [&](auto is_of, auto goes_before) {
         const Known* found = nullptr;
