@@ -45,7 +45,23 @@ TEST(LeafHeaps, evict_retained_leaves_last) {
   EXPECT_EQ(leaves.size(), 0U);
 }
 
-/// Leaves of two lines and three tenants come, are used and go; a map says which is the oldest.
+TEST(LeafHeaps, name_the_newest_of_a_priority) {
+  LeafHeaps leaves;
+  EXPECT_FALSE(leaves.newest(0, usual_priority).has_value());
+  leaves.set(0, other_tenants, age(5, 0, 1));
+  leaves.set(0, other_tenants, age(9, 0, 2, highest_priority));
+  leaves.set(0, other_tenants, age(8, 0, 3, Priority{0}));
+  for (std::uint32_t node = 10; node < 40; ++node) leaves.set(0, other_tenants, age(node, 0, node));
+  leaves.set(0, other_tenants, age(6, 0, 4));  // older than all but one of many
+  EXPECT_EQ(leaves.newest(0, usual_priority)->node, NodeId{39});
+  EXPECT_EQ(leaves.newest(0, highest_priority)->node, NodeId{2});
+  EXPECT_EQ(leaves.newest(0, Priority{0})->node, NodeId{3});
+  EXPECT_FALSE(leaves.newest(0, Priority{1}).has_value());
+  for (std::uint32_t node = 10; node < 40; ++node) leaves.erase(NodeId{node});
+  EXPECT_EQ(leaves.newest(0, usual_priority)->node, NodeId{4});
+}
+
+/// Leaves of two lines and three tenants come, are used and go; a map says which is the oldest and the newest.
 TEST(LeafHeaps, agree_with_a_sorted_list) {
   constexpr std::uint32_t nodes = 60;
   struct Known {
@@ -74,18 +90,31 @@ TEST(LeafHeaps, agree_with_a_sorted_list) {
       leaves.set(leaf.line, tenant, leaf.age);
     }
     ASSERT_EQ(leaves.size(), known.size());
+    const auto leaf = leaves.find(NodeId{node});
+    ASSERT_EQ(leaf.has_value(), known.contains(node));
+    if (leaf) {
+      ASSERT_EQ(*leaf, known.at(node).age);
+    }
     for (std::size_t line = 0; line < 2; ++line) {
-      const auto oldest = [&](auto is_of) {
+      const auto best = [&](auto is_of, auto goes_before) {
         const Known* found = nullptr;
         for (const auto& [_, leaf] : known) {
-          if (leaf.line == line && is_of(leaf) && (found == nullptr || leaf.age < found->age)) found = &leaf;
+          if (leaf.line == line && is_of(leaf) && (found == nullptr || goes_before(leaf.age, found->age))) found = &leaf;
         }
         return found == nullptr ? std::nullopt : std::optional{found->age.node};
       };
+      const auto oldest = [&](auto is_of) { return best(is_of, [](const LeafAge& a, const LeafAge& b) { return a < b; }); };
+      const auto newest = [&](auto is_of) { return best(is_of, [](const LeafAge& a, const LeafAge& b) { return b < a; }); };
       const auto node_of = [](const std::optional<LeafAge>& leaf) { return leaf ? std::optional{leaf->node} : std::nullopt; };
       ASSERT_EQ(node_of(leaves.oldest(line)), oldest([](const Known&) { return true; })) << step;
+      const auto wanted = step % 3 == 0 ? static_cast<Priority>(random.below(highest_priority + 1U)) : usual_priority;
+      const auto has_priority = [&](const Known& leaf) { return leaf.age.priority() == wanted; };
+      ASSERT_EQ(node_of(leaves.newest(line, wanted)), newest(has_priority)) << step;
       for (TenantIndex tenant = 0; tenant < 3; ++tenant) {
         ASSERT_EQ(node_of(leaves.oldest(line, tenant)), oldest([&](const Known& leaf) { return leaf.tenant == tenant; })) << step;
+        ASSERT_EQ(node_of(leaves.newest(line, wanted, tenant)),
+                  newest([&](const Known& leaf) { return leaf.tenant == tenant && has_priority(leaf); }))
+            << step;
       }
     }
     if (step % 100 == 0) leaves.check_invariants();

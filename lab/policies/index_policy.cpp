@@ -1,0 +1,312 @@
+#include "lab/policies/index_policy.hpp"
+
+#include "base/check.hpp"
+#include "lab/policies/policies.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace terrace::tools {
+namespace {
+
+constexpr std::size_t shadow_blocks = 768;
+/// A lead of one rule counts half after this many uses of blocks, or after eight times as many as the tier has blocks.
+constexpr double half_life_min = 16'384;
+/// Blocks are remembered until eight times as many blocks as the tier has were used. An eighth of them are in the sample, but not
+/// more than records_max.
+constexpr std::size_t history = 8;
+constexpr std::size_t records_max = 16'384;
+
+/// In requests.
+constexpr std::uint64_t first_read = 200;
+constexpr std::uint64_t read_interval = 100;
+constexpr std::uint64_t valid_after = 50;
+/// What was counted counts this much at the next reading.
+constexpr float fading = 0.96F;
+
+// Landmarks are the first eight blocks of a prefix, and every eighth block after them.
+constexpr std::uint32_t dense_until = 8;
+constexpr std::uint32_t stride = 8;
+
+/// Returns the depth of landmark `i`.
+constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
+/// Returns the number of landmarks before this depth.
+constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
+  return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
+}
+static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
+
+std::uint64_t share_of_keys(std::size_t part, std::size_t of) {
+  return (static_cast<std::uint64_t>(part) << 32U) / std::max<std::size_t>(of, 1);
+}
+
+}  // namespace
+
+IndexPolicy::IndexPolicy(std::uint32_t capacity)
+    : capacity_{std::max<std::size_t>(capacity, 1)},
+      shadow_capacity_{std::min(capacity_, shadow_blocks)},
+      records_max_{std::min(capacity_, records_max)},
+      shadow_below_{share_of_keys(shadow_capacity_, capacity_)},
+      reuse_below_{share_of_keys(records_max_, history * capacity_)},
+      kinds_(kinds_kept),
+      shadows_{shadow_capacity_, std::max(half_life_min, 8.0 * static_cast<double>(capacity_)) *
+                                     static_cast<double>(shadow_capacity_) / static_cast<double>(capacity_)},
+      intervals_{records_max_} {}
+
+// ---- blocks --------------------------------------------------------------------------------------------------------------
+
+void IndexPolicy::Depths::cut(std::uint32_t depth) {
+  used = std::min(used, depth);
+  once = std::min(once, depth);
+  twice = std::min(twice, depth);
+}
+
+IndexPolicy::Depths& IndexPolicy::depths_of(NodeId node) {
+  depths_.extend_to(std::size_t{node.value()} + 1);
+  return depths_[node.value()];
+}
+
+std::size_t IndexPolicy::uses_of(NodeId node, std::uint32_t depth) const {
+  if (node.value() >= depths_.size()) return 0;
+  const Depths& depths = depths_[node.value()];
+  return depth < depths.twice ? 2 : depth < depths.once ? 1 : 0;
+}
+
+std::uint32_t IndexPolicy::alike_from(NodeId node, std::uint32_t depth) const {
+  switch (uses_of(node, depth)) {
+    case 0: return node.value() < depths_.size() ? depths_[node.value()].once : 0;
+    case 1: return depths_[node.value()].twice;
+    default: return 0;
+  }
+}
+
+void IndexPolicy::on_inserted(const BlockRun& blocks) {
+  end_evictions();
+  learn();  // the sample says which blocks return
+  std::uint32_t returned = 0;
+  for_each_sampled(blocks, blocks.begin, [&](std::uint32_t depth, std::uint64_t name) {
+    if (const std::optional<std::uint64_t> last = intervals_.last_use(name)) {
+      returned = depth + 1;
+      returned_ = *last;
+    }
+  });
+  if (returned == 0) return;
+  returned_node_ = blocks.node;
+  Depths& depths = depths_of(blocks.node);
+  depths.once = std::max(depths.once, returned);
+}
+
+void IndexPolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
+  end_evictions();
+  if (stamp > now_) begin_request(stamp);
+  find_gap(blocks, stamp);
+  Depths& depths = depths_of(blocks.node);
+  const std::uint32_t again = std::min(blocks.end(), depths.used);
+  if (known < again) {
+    if (const std::uint32_t twice = std::min(depths.once, again); twice > known) depths.twice = std::max(depths.twice, twice);
+    depths.once = std::max(depths.once, again);
+  }
+  const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.used));
+  depths.used = std::max(depths.used, blocks.end());
+  if (from < blocks.end()) sample(blocks, from, stamp);
+}
+
+void IndexPolicy::on_removed(const BlockRun& blocks) {
+  depths_of(blocks.node).cut(blocks.begin);
+  removing_ = true;
+}
+
+void IndexPolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
+  const Depths whole = depths_of(upper);
+  depths_of(lower) = whole;
+  depths_of(upper).cut(depth);
+}
+
+void IndexPolicy::on_gone(NodeId node, std::uint32_t depth) {
+  if (node.value() < depths_.size()) depths_[node.value()].cut(depth);
+}
+
+// ---- requests ------------------------------------------------------------------------------------------------------------
+
+void IndexPolicy::begin_request(std::uint64_t stamp) {
+  if (now_ == 0) read_at_ = stamp + first_read;  // there may have been uses before this policy was set
+  for (std::uint64_t next = std::max(now_ + 1, stamp - std::min(stamp, kinds_kept - 1)); next <= stamp; ++next)
+    kinds_[next % kinds_kept] = 0;
+  now_ = stamp;
+}
+
+/// Finds out whether the request continues an earlier one, and after how many requests: when it uses a leaf, or a block that has
+/// left the tier. The deepest such block counts.
+void IndexPolicy::find_gap(const BlockRun& blocks, std::uint64_t stamp) {
+  std::uint64_t last = 0;
+  if (returned_ != 0 && returned_node_ == blocks.node) {
+    last = std::exchange(returned_, 0);
+  } else if (kinds_[stamp % kinds_kept] == 0) {
+    const std::optional<LeafAge> leaf = leaves_.find(blocks.node);
+    if (leaf && leaf->depth < blocks.end()) last = leaf->last_use();
+  }
+  if (last == 0 || last >= stamp) return;
+  const double gap = std::log2(1.0 + static_cast<double>(stamp - last));
+  tell(stamp, gap < gap_.value() ? 1 : 2);
+  gap_.add(gap);
+}
+
+void IndexPolicy::tell(std::uint64_t stamp, std::size_t kind) {
+  if (stamp + kinds_kept <= now_) return;
+  kinds_[stamp % kinds_kept] = static_cast<std::uint8_t>(kind);
+  note({.stamp = stamp, .uses_or_kind = static_cast<std::uint8_t>(kind), .is_use = false});
+}
+
+// ---- learning ------------------------------------------------------------------------------------------------------------
+
+/// Calls `visit(depth, name)` for each sampled block from depth `from` on.
+template <class Visit>
+void IndexPolicy::for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const {
+  const std::uint64_t below_max = std::max(shadow_below_, reuse_below_);
+  const auto look_at = [&](std::uint32_t depth, unsigned stands_for) {
+    const std::uint64_t name = blocks.keys[depth - blocks.begin].prefix64();
+    if ((name >> 32U) / stands_for < below_max) visit(depth, name / stands_for);
+  };
+  const std::uint32_t end = blocks.end();
+  std::uint32_t depth = from;
+  // If more than one block in eight is sampled, a stride of eight blocks would miss some of them.
+  const bool strides = below_max * stride <= std::uint64_t{1} << 32U;
+  const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
+  for (; depth < each_until; ++depth) look_at(depth, 1);
+  if (depth < end) depth = landmark(landmarks_before(depth));
+  for (; depth < end; depth += stride) look_at(depth, stride);
+}
+
+void IndexPolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
+  for_each_sampled(blocks, from, [&](std::uint32_t depth, std::uint64_t name) {
+    note({name, stamp, static_cast<std::uint8_t>(uses_of(blocks.node, depth)), true});
+  });
+}
+
+void IndexPolicy::note(const Noted& noted) {
+  if (noted_.full()) learn_first();  // catch_up() is not called, or a step has very many uses
+  noted_.push_back(noted);
+}
+
+void IndexPolicy::learn_first() const {
+  const Noted noted = noted_.front();
+  noted_.pop_front();
+  if (noted.stamp > learned_) {
+    learned_ = noted.stamp;
+    make_valid(learned_);
+    if (learned_ >= read_at_) {
+      intervals_.read(seen_, fading);
+      next_ranks_.begin(seen_);
+      valid_at_ = learned_ + valid_after;
+      read_at_ = learned_ + read_interval;
+    }
+  }
+  if (valid_at_ != 0 && !next_ranks_.done()) next_ranks_.step(seen_);
+  if (!noted.is_use) return intervals_.tell(noted.stamp, noted.uses_or_kind);
+  const std::uint64_t place = noted.name >> 32U;
+  if (place < reuse_below_) intervals_.use(noted.name, noted.stamp, noted.uses_or_kind);
+  if (place < shadow_below_) {
+    const std::size_t reuse_class = IndexClass::of(noted.uses_or_kind, intervals_.kind(noted.stamp));
+    shadows_.use(noted.name, noted.stamp, reuse_class, has_ranks_ ? &ranks_ : nullptr);
+  }
+}
+
+void IndexPolicy::learn() const {
+  while (!noted_.empty()) learn_first();
+}
+
+/// From this request on, the next ranks count, if they are due.
+void IndexPolicy::make_valid(std::uint64_t stamp) const {
+  if (valid_at_ == 0 || stamp < valid_at_) return;
+  while (!next_ranks_.done()) next_ranks_.step(seen_);
+  std::swap(ranks_, next_ranks_);
+  has_ranks_ = true;
+  valid_at_ = 0;
+}
+
+bool IndexPolicy::follows_ranks() const {
+  learn();
+  make_valid(now_);
+  return has_ranks_ && shadows_.ranks_lead();
+}
+
+// ---- leaves --------------------------------------------------------------------------------------------------------------
+
+std::size_t IndexPolicy::class_of(const LeafAge& leaf) const {
+  const std::size_t kind = leaf.last_use() + kinds_kept > now_ ? kinds_[leaf.last_use() % kinds_kept] : 0;
+  return IndexClass::of(uses_of(leaf.node, leaf.depth), kind);
+}
+
+float IndexPolicy::rank(const LeafAge& leaf, std::size_t reuse_class) const {
+  return ranks_.rank(reuse_class, now_ - std::min(now_, leaf.last_use()));
+}
+
+void IndexPolicy::on_evictable(const Leaf& leaf) {
+  const LeafAge age{leaf};
+  const std::size_t reuse_class = class_of(age);
+  leaves_.set(reuse_class, leaf.tenant, age);
+  if (removing_ && victim_by_rank_ && rank(age, reuse_class) <= victim_rank_) follows_ = age;
+  removing_ = false;
+}
+
+/// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
+/// rank; the older one of two with equal rank.
+template <class OldestOf, class NewestOf>
+std::optional<LeafAge> IndexPolicy::next_victim(OldestOf oldest_of, NewestOf newest_of) const {
+  const bool by_rank = follows_ranks();
+  std::array<std::optional<LeafAge>, IndexClass::count> oldest;
+  std::optional<LeafAge> first;
+  for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class) {
+    oldest[reuse_class] = oldest_of(reuse_class);
+    if (oldest[reuse_class] && (!first || *oldest[reuse_class] < *first)) first = oldest[reuse_class];
+  }
+  victim_by_rank_ = by_rank;
+  if (!first || !by_rank) return first;
+  const Priority priority = first->priority();
+  if (follows_ && follows_->priority() == priority && leaves_.find(follows_->node) == follows_) return follows_;
+  std::optional<LeafAge> lowest;
+  const auto compare = [&](const std::optional<LeafAge>& leaf, std::size_t reuse_class) {
+    if (!leaf || leaf->priority() != priority) return;
+    const float of_leaf = rank(*leaf, reuse_class);
+    if (lowest && (of_leaf > victim_rank_ || (of_leaf == victim_rank_ && *lowest < *leaf))) return;
+    lowest = leaf;
+    victim_rank_ = of_leaf;
+  };
+  for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class) {
+    if (!oldest[reuse_class]) continue;
+    compare(oldest[reuse_class], reuse_class);
+    compare(newest_of(reuse_class, priority), reuse_class);
+  }
+  return lowest;
+}
+
+std::optional<NodeId> IndexPolicy::victim() const {
+  const auto leaf =
+      next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); },
+                  [&](std::size_t reuse_class, Priority priority) { return leaves_.newest(reuse_class, priority); });
+  return leaf ? std::optional{leaf->node} : std::nullopt;
+}
+
+std::optional<NodeId> IndexPolicy::victim(TenantIndex tenant) const {
+  const auto leaf =
+      next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); },
+                  [&](std::size_t reuse_class, Priority priority) { return leaves_.newest(reuse_class, priority, tenant); });
+  return leaf ? std::optional{leaf->node} : std::nullopt;
+}
+
+std::size_t IndexPolicy::bytes_held() const {
+  return shadows_.bytes_held() + intervals_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held() + kinds_.capacity() +
+         noted_.capacity() * sizeof(Noted);
+}
+
+void IndexPolicy::check_invariants() const {
+  leaves_.check_invariants();
+  shadows_.check_invariants();
+  intervals_.check_invariants();
+  for (std::size_t node = 0; node < depths_.size(); ++node) TERRACE_CHECK(depths_[node].twice <= depths_[node].once);
+}
+
+std::unique_ptr<EvictionPolicy> index_policy(std::uint32_t capacity) { return std::make_unique<IndexPolicy>(capacity); }
+
+}  // namespace terrace::tools

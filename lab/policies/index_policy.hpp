@@ -1,0 +1,130 @@
+#pragma once
+
+#include "base/chunked_table.hpp"
+#include "lab/policies/index_shadows.hpp"
+#include "lab/policies/reuse_index.hpp"
+#include "radix/eviction/leaf_heaps.hpp"
+
+#include <boost/circular_buffer.hpp>
+
+namespace terrace::tools {
+
+/// Evicts the leaf of the lowest *rank*: the number of hits for each request that the tier would keep it (ReuseRanks). The rank
+/// depends on the leaf's class (IndexClass) and on its age, and is learned from what happened to blocks of the same class and
+/// age.
+///
+/// *Candidates.* Leaves are in one list for each class, ordered by last use (LeafHeaps). Only the oldest and the newest leaf of
+/// each list are compared. The newest one matters: if blocks of a class return late or never, it has to wait longest.
+///
+/// *Classes.* A request that uses a block uses all blocks before it. So blocks have never been used less often than the blocks
+/// after them, and two depths of a node describe all of its blocks.
+///
+/// *The sample.* Which blocks are sampled depends only on their keys. For long prefixes only landmarks are sampled: every eighth
+/// block after the first eight. Such a landmark is eight times as likely to be sampled, because it represents eight blocks. One
+/// sample has about an eighth of the blocks that were used lately, up to a bound. It shows when blocks are used again
+/// (ReuseIntervals), and which blocks return after their eviction. Another one represents 768 blocks of the tier, for
+/// IndexShadows: if LRU has lately had more hits than the ranks, the policy is LRU.
+///
+/// *Determined by what happened.* New ranks are made from the counts at every hundredth request, and are valid from the fiftieth
+/// request after it. Uses of the sample are noted, and learned in catch_up() or just before they are needed. So a victim does not
+/// depend on when catch_up() is called.
+///
+/// Threads: one. Each event of a run costs O(log n), and reads one of eight keys.
+class IndexPolicy final : public EvictionPolicy {
+ public:
+  explicit IndexPolicy(std::uint32_t capacity);
+
+  [[nodiscard]] bool follows_blocks() const override { return true; }
+  [[nodiscard]] bool keeps_pinned() const override { return true; }
+  void on_inserted(const BlockRun& blocks) override;
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const BlockRun& blocks) override;
+  void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override;
+  void on_gone(NodeId node, std::uint32_t depth) override;
+  void on_evictable(const Leaf& leaf) override;
+  void on_unevictable(NodeId node) override { leaves_.erase(node); }
+  [[nodiscard]] std::optional<NodeId> victim() const override;
+  [[nodiscard]] std::optional<NodeId> victim(TenantIndex tenant) const override;
+  [[nodiscard]] bool knows_tenants() const override { return true; }
+  [[nodiscard]] std::uint32_t alike_from(NodeId node, std::uint32_t depth) const override;
+  void catch_up() override { learn(); }
+  [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
+  [[nodiscard]] std::size_t bytes_held() const override;
+  [[nodiscard]] std::size_t ghosts() const override { return intervals_.records(); }
+  void check_invariants() const override;
+
+  /// Returns true if the policy follows the ranks now, and false if it is LRU.
+  [[nodiscard]] bool follows_ranks() const;
+
+ private:
+  /// How often a node's blocks were used, by depth: blocks before `used` have been used since they came into the tier, blocks
+  /// before `once` once more (or they have returned), and blocks before `twice` at least twice more.
+  struct Depths {
+    std::uint32_t used = 0;
+    std::uint32_t once = 0;
+    std::uint32_t twice = 0;
+
+    void cut(std::uint32_t depth);
+  };
+  /// Something to be learned: the use of a sampled block, or the kind of a request.
+  struct Noted {
+    std::uint64_t name = 0;
+    std::uint64_t stamp = 0;
+    std::uint8_t uses_or_kind = 0;
+    bool is_use = false;
+  };
+  static constexpr std::size_t noted_max = 256;
+  static constexpr std::uint64_t kinds_kept = 65'536;
+
+  [[nodiscard]] Depths& depths_of(NodeId node);
+  [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
+  [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
+  void begin_request(std::uint64_t stamp);
+  void end_evictions() {
+    removing_ = false;
+    follows_.reset();
+  }
+  void find_gap(const BlockRun& blocks, std::uint64_t stamp);
+  void tell(std::uint64_t stamp, std::size_t kind);
+  template <class Visit>
+  void for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const;
+  void sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp);
+  void note(const Noted& noted);
+  void learn() const;
+  void learn_first() const;
+  void make_valid(std::uint64_t stamp) const;
+  [[nodiscard]] float rank(const LeafAge& leaf, std::size_t reuse_class) const;
+  template <class OldestOf, class NewestOf>
+  [[nodiscard]] std::optional<LeafAge> next_victim(OldestOf oldest_of, NewestOf newest_of) const;
+
+  std::size_t capacity_;
+  std::size_t shadow_capacity_;
+  std::size_t records_max_;
+  std::uint64_t shadow_below_;  ///< a block is in a sample if the upper 32 bits of its key's prefix64() are less than this
+  std::uint64_t reuse_below_;
+  std::uint64_t now_ = 0;            ///< the latest stamp of a use
+  std::vector<std::uint8_t> kinds_;  ///< by stamp: the kind of the request
+  Quantile gap_{0.5, 5};
+  NodeId returned_node_;        ///< the last node with a block that has returned
+  std::uint64_t returned_ = 0;  ///< when its deepest such block was last used; 0: there is none
+  // Const functions that need ranks first do the deferred work, so these members are mutable.
+  mutable IndexShadows shadows_;
+  mutable ReuseIntervals intervals_;
+  mutable ReuseIntervals::Seen seen_;  ///< the counts from which next_ranks_ are made
+  mutable ReuseRanks ranks_;
+  mutable ReuseRanks next_ranks_;
+  mutable bool has_ranks_ = false;
+  mutable std::uint64_t learned_ = 0;   ///< the latest stamp that has been learned
+  mutable std::uint64_t read_at_ = 0;   ///< stamp at which the counts are read next
+  mutable std::uint64_t valid_at_ = 0;  ///< stamp from which on next_ranks_ are valid; 0: there are none
+  mutable boost::circular_buffer<Noted> noted_{noted_max};
+  ChunkedTable<Depths> depths_;  ///< by node
+  LeafHeaps leaves_{IndexClass::count};
+  // The parent of the last victim, if its rank is not higher: it goes next, without a look at the lists.
+  mutable float victim_rank_ = 0;
+  mutable bool victim_by_rank_ = false;
+  bool removing_ = false;
+  std::optional<LeafAge> follows_;
+};
+
+}  // namespace terrace::tools

@@ -1,0 +1,146 @@
+#include "lab/policies/index_shadows.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+/// The newest block of a class that the present request has not used is looked for among this many.
+constexpr int newest_max = 16;
+
+}  // namespace
+
+IndexShadows::IndexShadows(std::size_t capacity, double half_life) : capacity_{capacity}, fading_{std::exp2(-1 / half_life)} {
+  TERRACE_CHECK(capacity > 0 && capacity <= capacity_max);
+  // No block is in both caches, and each has one block more during a use().
+  const std::size_t most = 2 * (capacity + 1);
+  static_assert(2 * (capacity_max + 1) < none);
+  records_.resize(most);
+  for (std::size_t index = most; index-- > 0;) records_[index].next = std::exchange(free_, static_cast<Index>(index));
+  buckets_.assign(std::bit_ceil(most), none);
+}
+
+void IndexShadows::use(std::uint64_t name, std::uint64_t stamp, std::size_t reuse_class, const ReuseRanks* ranks) {
+  const Index index = find_or_add(name);
+  Record& record = records_[index];
+  lead_ = lead_ * fading_ + (record.holders >> ranked & 1) - (record.holders >> lru & 1);
+  if (lead_ != 0) ranks_lead_ = lead_ > 0;
+  for (const std::size_t cache : {lru, ranked}) {
+    if ((record.holders >> cache & 1) != 0) take_out(cache, index);
+    else ++blocks_[cache];
+  }
+  record.holders = 1U << lru | 1U << ranked;
+  record.last = stamp;
+  record.reuse_class = static_cast<std::uint8_t>(reuse_class);
+  for (const std::size_t cache : {lru, ranked}) push_newest(cache, index);
+  if (blocks_[lru] > capacity_) evict(lru, by_use_.oldest);
+  if (blocks_[ranked] <= capacity_) return;
+  if (ranks != nullptr) return evict(ranked, next_by_rank(stamp, *ranks));
+  Index oldest = none;
+  for (const Line& line : by_class_) {
+    if (line.oldest != none && (oldest == none || records_[line.oldest].last < records_[oldest].last)) oldest = line.oldest;
+  }
+  evict(ranked, oldest);
+}
+
+/// Of the oldest and the newest block of each class, the one of the lowest rank; the older one of two with equal rank. Blocks of
+/// the present request go only if there is no other.
+IndexShadows::Index IndexShadows::next_by_rank(std::uint64_t stamp, const ReuseRanks& ranks) const {
+  Index lowest = none;
+  float lowest_rank = 0;
+  Index any = none;
+  const auto compare = [&](Index index) {
+    const Record& record = records_[index];
+    const float rank = ranks.rank(record.reuse_class, stamp - std::min(stamp, record.last));
+    if (lowest != none && (rank > lowest_rank || (rank == lowest_rank && record.last >= records_[lowest].last))) return;
+    lowest = index;
+    lowest_rank = rank;
+  };
+  for (const Line& line : by_class_) {
+    if (line.oldest == none) continue;
+    any = line.oldest;
+    if (records_[line.oldest].last >= stamp) continue;
+    compare(line.oldest);
+    Index newest = line.newest;
+    for (int looked = 0; looked < newest_max && records_[newest].last >= stamp; ++looked)
+      newest = records_[newest].links[ranked].older;
+    if (records_[newest].last < stamp) compare(newest);
+  }
+  return lowest == none ? any : lowest;
+}
+
+void IndexShadows::evict(std::size_t cache, Index index) {
+  Record& record = records_[index];
+  take_out(cache, index);
+  --blocks_[cache];
+  record.holders = static_cast<std::uint8_t>(record.holders & ~(1U << cache));
+  if (record.holders != 0) return;
+  Index* at = &bucket_of(record.name);
+  while (*at != index) at = &records_[*at].next;
+  *at = std::exchange(record.next, free_);
+  free_ = index;
+}
+
+IndexShadows::Index IndexShadows::find_or_add(std::uint64_t name) {
+  Index& first = bucket_of(name);
+  for (Index index = first; index != none; index = records_[index].next) {
+    if (records_[index].name == name) return index;
+  }
+  const Index index = free_;
+  TERRACE_CHECK(index != none);
+  free_ = records_[index].next;
+  records_[index] = {.name = name, .next = std::exchange(first, index)};
+  return index;
+}
+
+void IndexShadows::push_newest(std::size_t cache, Index index) {
+  Record& record = records_[index];
+  Line& line = line_of(cache, record);
+  record.links[cache] = {none, line.newest};
+  (line.newest == none ? line.oldest : records_[line.newest].links[cache].newer) = index;
+  line.newest = index;
+}
+
+void IndexShadows::take_out(std::size_t cache, Index index) {
+  Line& line = line_of(cache, records_[index]);
+  const Links links = records_[index].links[cache];
+  (links.newer == none ? line.newest : records_[links.newer].links[cache].older) = links.older;
+  (links.older == none ? line.oldest : records_[links.older].links[cache].newer) = links.newer;
+}
+
+std::size_t IndexShadows::bytes_held() const {
+  return records_.capacity() * sizeof(Record) + buckets_.capacity() * sizeof(Index);
+}
+
+void IndexShadows::check_invariants() const {
+  std::vector<std::uint8_t> holders(records_.size());
+  std::array<std::size_t, 2> blocks{};
+  const auto follow = [&](std::size_t cache, const Line& line) {
+    Index newer = none;
+    for (Index at = line.newest; at != none; newer = at, at = records_[at].links[cache].older) {
+      TERRACE_CHECK(records_[at].links[cache].newer == newer);
+      holders[at] = static_cast<std::uint8_t>(holders[at] | 1U << cache);
+      ++blocks[cache];
+    }
+    TERRACE_CHECK(line.oldest == newer);
+  };
+  follow(lru, by_use_);
+  for (const Line& line : by_class_) follow(ranked, line);
+  TERRACE_CHECK(blocks == blocks_ && blocks[lru] <= capacity_ && blocks[ranked] <= capacity_);
+  std::size_t remembered = 0;
+  for (const Index first : buckets_) {
+    for (Index at = first; at != none; at = records_[at].next) {
+      TERRACE_CHECK(records_[at].holders == holders[at] && holders[at] != 0);
+      ++remembered;
+    }
+  }
+  for (Index at = free_; at != none; at = records_[at].next) ++remembered;
+  TERRACE_CHECK(remembered == records_.size());
+}
+
+}  // namespace terrace::tools
