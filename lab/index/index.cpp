@@ -57,11 +57,21 @@ struct Subject {
 
 /// Caches full of prompts of one length.
 struct Fixture {
-  Fixture(std::uint32_t blocks, std::uint32_t length, std::size_t kinds = subject_count)
+  /// `turn`: each prompt is cached in turns of this many blocks, and after each turn another prompt branches off with one block,
+  /// so that a tree needs a node for each turn. 0: each prompt is cached at once.
+  Fixture(std::uint32_t blocks, std::uint32_t length, std::size_t kinds = subject_count, std::uint32_t turn = 0)
       : length{length}, cached{blocks, length, 1}, keys(length) {
+    const std::uint32_t branches = turn == 0 ? 0 : blocks / turn;
     for (std::size_t kind = 0; kind < kinds; ++kind) {
-      subjects.push_back({make_subject(static_cast<SubjectKind>(kind), blocks)});
-      for (std::size_t i = 0; i < cached.size(); ++i) subjects.back().index->serve(cached[i]);
+      Subject& subject = subjects.emplace_back(Subject{make_subject(static_cast<SubjectKind>(kind), blocks + branches)});
+      for (std::size_t i = 0; i < cached.size(); ++i) {
+        for (std::uint32_t end = turn; end < length && turn > 0; end += turn) {
+          std::ranges::copy(cached[i].first(end + 1), keys.begin());
+          subject.rename(keys[end]);
+          subject.index->serve(std::span{keys}.first(end + 1));
+        }
+        subject.index->serve(cached[i]);
+      }
     }
   }
 
@@ -140,6 +150,7 @@ struct Operation {
   void (*run)(Fixture&, Subject&, Calls&);
   std::vector<std::uint32_t> lengths;
   double blocks_a_call = 1;  ///< the unit of the times
+  std::uint32_t turn = 0;    ///< as for Fixture
 };
 
 Row row_of(std::string_view operation, std::uint32_t blocks, std::uint32_t length) {
@@ -148,7 +159,7 @@ Row row_of(std::string_view operation, std::uint32_t blocks, std::uint32_t lengt
 
 /// Lets the subjects take turns. A first round only warms up.
 Row measure(const Operation& operation, std::uint32_t blocks, std::uint32_t length, unsigned rounds) {
-  Fixture fixture{blocks, length};
+  Fixture fixture{blocks, length, subject_count, operation.turn};
   std::vector<Figures> figures(subject_count);
   for (unsigned round = 0; round <= rounds; ++round) {
     for (std::size_t turn = 0; turn < subject_count; ++turn) {
@@ -313,6 +324,7 @@ Row bench_index(const IndexBenchOptions& options) {
   if (!options.trace.empty()) return bench_trace(options);
   check(options);
   const std::vector<Operation> operations{{"match", match, {16, 128, 2048}},
+                                          {"turns", match, {2048}, 1, 64},
                                           {"hit", serve<Cached::all>, {16}},
                                           {"new", serve<Cached::none>, {16}},
                                           {"cycle", serve<Cached::half>, {16, 64, 2048}},
