@@ -4,28 +4,25 @@
 #include <span>
 
 namespace terrace {
-namespace {
-
-Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
-  return evicts(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
-}
-
-}  // namespace
 
 bool HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
   if (!swap_outs_.allowed()) return false;
   if (wants_.empty()) {
-    const TenantId tenant = residency_.tree().tenant(block);
-    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::evict_anyway)) {
-      swap_outs_.begin(block, *slot, purpose);
-      return true;
-    }
+    if (begin_now(block, purpose)) return true;
     if (!in_transition()) return false;
   }
   // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
   swap_outs_.hold(block, purpose);
   wants_.push_back({block, purpose});
   return true;
+}
+
+/// Begins the swap-out if there is a slot now. Returns false if there is none.
+bool HostSlotAllocator::begin_now(BlockRef block, SwapOutPurpose purpose) {
+  const auto order = evicts(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
+  const std::optional<SlotId> slot = take(order, residency_.tree().tenant(block), Unsaved::evict_anyway);
+  if (slot) swap_outs_.begin(block, *slot, purpose);
+  return slot.has_value();
 }
 
 std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
@@ -136,14 +133,7 @@ bool HostSlotAllocator::pump() {
     const bool eviction_cancelled = evicts(want.purpose) && !device.evicting(source);
     const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present() || !swap_outs_.allowed();
     // If it is needless, or impossible by now, the swap-out ends without a copy.
-    if (!needless) {
-      const TenantId tenant = residency_.tree().tenant(want.block);
-      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::evict_anyway)) {
-        swap_outs_.begin(want.block, *slot, want.purpose);
-      } else if (in_transition()) {
-        break;
-      }
-    }
+    if (!needless && !begin_now(want.block, want.purpose) && in_transition()) break;
     wants_.pop_front();
     deferred_eviction_.reader_gone(want.block, Tier::device);
     changed = true;

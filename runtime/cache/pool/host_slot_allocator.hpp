@@ -69,6 +69,7 @@ class HostSlotAllocator : PoolPart {
     evict_anyway,  ///< give it to StorageWriter if that can take it; evict it in any case
   };
 
+  [[nodiscard]] bool begin_now(BlockRef block, SwapOutPurpose purpose);
   /// Evicts the next victim. `tenant`: the tenant that asks for the slot; none if no tenant does.
   [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
