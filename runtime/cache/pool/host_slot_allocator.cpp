@@ -93,13 +93,7 @@ bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsave
 }
 
 bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
-  if (config_.stores_by(WritePolicy::write_back) && !has_other_copy(victim)) {
-    if (unsaved == Unsaved::stays) return false;
-    if (storage_writer_.save_now(victim) == StorageWriter::Saved::later) {
-      if (unsaved == Unsaved::is_saved) return false;
-      ++stats_.store_no_room;
-    }
-  }
+  if (!has_other_copy(victim) && !storage_writer_.lets_go(victim, unsaved)) return false;
   deferred_eviction_.drop_now(victim, Tier::host);
   return true;
 }

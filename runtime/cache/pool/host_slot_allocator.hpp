@@ -62,12 +62,7 @@ class HostSlotAllocator : PoolPart {
     BlockRef block;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
   };
-  /// The treatment of a victim that has no other copy, under write policy `write-back`.
-  enum class Unsaved : std::uint8_t {
-    stays,         ///< do not evict it
-    is_saved,      ///< give it to StorageWriter; if that cannot take it yet, do not evict it
-    evict_anyway,  ///< give it to StorageWriter if that can take it; evict it in any case
-  };
+  using Unsaved = StorageWriter::Unsaved;
 
   [[nodiscard]] bool begin_now(BlockRef block, SwapOutPurpose purpose);
   /// Evicts the next victim. `tenant`: the tenant that asks for the slot; none if no tenant does.
