@@ -58,9 +58,9 @@ void HostSlotAllocator::evict_run(std::uint32_t most) {
   std::uint32_t clean = 0;
   if (tree.any_in_node(run, Tier::device) || tree.any_in_node(run, Tier::storage)) {
     for (run.begin = run.end; run.begin > victims->begin; --run.begin) {
-      const bool saved = has_other_copy({run.node, run.begin - 1});
-      if (!saved && must_be_saved) break;
-      clean += saved ? 1 : 0;
+      const bool survives = residency_.survives({run.node, run.begin - 1}, Tier::host);
+      if (!survives && must_be_saved) break;
+      clean += survives ? 1 : 0;
     }
   } else if (must_be_saved) {
     return;
@@ -93,7 +93,7 @@ bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsave
 }
 
 bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
-  if (!has_other_copy(victim) && !storage_writer_.lets_go(victim, unsaved)) return false;
+  if (!residency_.survives(victim, Tier::host) && !storage_writer_.lets_go(victim, unsaved)) return false;
   deferred_eviction_.drop_now(victim, Tier::host);
   return true;
 }

@@ -69,10 +69,6 @@ class HostSlotAllocator : PoolPart {
   [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
   void evict_run(std::uint32_t most);
-  /// The block survives the eviction of its host copy.
-  [[nodiscard]] bool has_other_copy(BlockRef victim) const {
-    return residency_.copy(victim, Tier::device).present() || residency_.saved(victim);
-  }
   [[nodiscard]] std::optional<SlotId> take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved);
   /// A transfer under way will make a slot of the host tier free, or a copy evictable.
   [[nodiscard]] bool in_transition() const;
