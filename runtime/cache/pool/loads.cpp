@@ -124,9 +124,8 @@ bool Loads::transfers_for(LoadId id, std::uint32_t layers, std::vector<TransferI
 
 void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   Load& load = loads_[id];
-  const std::uint32_t before = this->layers(id);
-  load.transfers.set(transfer, layers);
-  if (load.by_layer && this->layers(id) > before) events_.push_back({.kind = Event::Kind::layers, .load = id});
+  const bool grew = load.transfers.set(transfer, layers);
+  if (grew && load.by_layer && this->layers(id) > 0) events_.push_back({.kind = Event::Kind::layers, .load = id});
 }
 
 Loads::LoadId Loads::load_of(BlockRef block) const {
