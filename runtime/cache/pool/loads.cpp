@@ -165,7 +165,6 @@ void Loads::abandon_reads(LoadId id) {
 }
 
 void Loads::start_transfers(std::uint64_t& last_transfer) {
-  if (landed_.empty()) return;
   // One transfer for each load.
   while (!landed_.empty()) {
     const LoadId id = landed_.front().load;
