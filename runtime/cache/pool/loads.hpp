@@ -147,8 +147,8 @@ class Loads : PoolPart {
     LayersBrought transfers;
     Deadlines deadlines;
     std::uint32_t unfinished = 0;   ///< parts that have not ended; 0: the load has ended
-    std::uint32_t unread = 0;       ///< parts that still have to be read from storage or the shared store
-    std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
+    std::uint32_t unread = 0;       ///< parts that are reading
+    std::uint32_t unsubmitted = 0;  ///< parts that are reading or landed
     bool by_layer = false;
     bool lost = false;  ///< a part did not arrive
     bool late = false;  ///< the deadline for reads has passed while requests waited
@@ -161,7 +161,6 @@ class Loads : PoolPart {
       waiters.clear();
       transfers.clear();
       deadlines = {};
-      unsubmitted = unread = 0;
       by_layer = lost = late = in_use = false;
     }
   };
