@@ -40,6 +40,8 @@ class Copy {
   [[nodiscard]] constexpr bool present() const { return state() != CopyState::absent; }
   /// Returns true if the copy is present and not being evicted. While this is true, no block before it is a leaf in the tier.
   [[nodiscard]] constexpr bool stays() const { return present() && state() != CopyState::evicting; }
+  /// Returns true if no transfer fills or reads the copy, or if there is none.
+  [[nodiscard]] constexpr bool at_rest() const { return !present() || state() == CopyState::ready; }
   /// Returns true if the bytes have arrived.
   [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
 

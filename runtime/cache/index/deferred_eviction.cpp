@@ -25,16 +25,14 @@ void DeferredEviction::drop_unsupported(BlockRef block, Tier tier) {
 }
 
 void DeferredEviction::drop_now(BlockRef block, Tier tier) {
-  const bool host_has_it = tier == Tier::device && residency_.copy(block, Tier::host).present();
-  const bool device_has_it = tier == Tier::host && residency_.copy(block, Tier::device).present();
-  const bool storage_has_it = residency_.saved(block);
   ++(tier == Tier::device ? stats_.evicted_device : stats_.evicted_host);
-  ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
+  ++(residency_.survives(block, tier) ? stats_.dropped_clean : stats_.dropped_lost);
 
   const PrefixTree& tree = residency_.tree();
+  const bool only_here = !residency_.copy(block, tier == Tier::device ? Tier::host : Tier::device).present();
   // Host copies may depend on a device copy. So may device copies, if this copy is dropped because it is not supported itself.
   const bool orphans = (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
-                       (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
+                       (only_here && tree.any_staying_below(block, Tier::host));
   residency_.drop(block, tier);
   // The block is still in the tree, because the orphans follow it.
   if (orphans) residency_.drop_orphans_below(block);

@@ -65,6 +65,11 @@ class Residency {
   /// Storage has the block, or its write has been started. So the block survives the eviction of its other copies.
   [[nodiscard]] bool saved(BlockRef block) const { return copy(block, Tier::storage).present() && !wished(block); }
 
+  /// The block survives without its copy in this memory tier: the other one has a copy, or the block is saved().
+  [[nodiscard]] bool survives(BlockRef block, Tier without) const {
+    return copy(block, without == Tier::device ? Tier::host : Tier::device).present() || saved(block);
+  }
+
   [[nodiscard]] const Quotas& quotas() const { return quotas_; }
   /// Gives the tenant this quota, and replaces an earlier one. Looks at the whole tree. Call only if ranks() is true.
   void set_quota(TenantId tenant, TenantQuota quota);

@@ -59,11 +59,14 @@ class LayersBrought {
   };
 
   void add(TransferId id) { entries_.push_back({id}); }
-  /// The transfer, which must have been added, has brought this many layers, and never fewer than before.
-  void set(TransferId id, std::uint32_t layers) {
+  /// The transfer, which must have been added, has brought this many layers, and never fewer than before. Returns true if least()
+  /// has grown.
+  [[nodiscard]] bool set(TransferId id, std::uint32_t layers) {
+    const std::uint32_t before = least();
     const auto found = std::ranges::find(entries_, id, &Entry::id);
     TERRACE_CHECK(found != entries_.end() && found->layers <= layers);
     found->layers = layers;
+    return least() > before;
   }
   /// How many leading layers all of the transfers have brought.
   [[nodiscard]] std::uint32_t least() const {

@@ -118,7 +118,7 @@ std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   std::uint32_t end = victims.end;
   while (end > victims.begin) {
     const BlockRef block{victims.node, end - 1};
-    // The eviction of the block after this one may have begun to store this one (StorageWriter::save_now). Then a swap-out reads
+    // The eviction of the block after this one may have begun to store this one (StorageWriter::lets_go). Then a swap-out reads
     // the copy.
     if (residency_.copy(block, Tier::device).state() != CopyState::ready) break;
     if (end < victims.end && can_be_dropped(highest_below(block))) break;  // the next call drops such blocks together
@@ -171,16 +171,13 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
 bool DeviceSlotAllocator::evict_without_host_copy(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
   if (host_tier() && wants_host(block) && host_slots_.swap_out(block, purpose)) return true;
-  if (config_.stores_by(WritePolicy::write_back) && !residency_.saved(block)) {
-    if (storage_writer_.save_now(block) == StorageWriter::Saved::later) {
-      if (purpose == SwapOutPurpose::evict_ahead) return false;
-      ++stats_.store_no_room;
-    }
-    // If the swap-out to staging reads the copy, the copy is dropped when that ends.
-    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {
-      residency_.set_evicting(block, Tier::device, true);
-      return true;
-    }
+  using Unsaved = StorageWriter::Unsaved;
+  const Unsaved unsaved = purpose == SwapOutPurpose::evict_ahead ? Unsaved::is_saved : Unsaved::evict_anyway;
+  if (!storage_writer_.lets_go(block, unsaved)) return false;
+  // If a swap-out to staging reads the copy, the copy is dropped when that ends.
+  if (residency_.copy(block, Tier::device).state() == CopyState::busy) {
+    residency_.set_evicting(block, Tier::device, true);
+    return true;
   }
   deferred_eviction_.drop_now(block, Tier::device);
   return true;

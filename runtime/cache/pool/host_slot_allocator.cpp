@@ -4,28 +4,25 @@
 #include <span>
 
 namespace terrace {
-namespace {
-
-Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
-  return evicts(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
-}
-
-}  // namespace
 
 bool HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
   if (!swap_outs_.allowed()) return false;
   if (wants_.empty()) {
-    const TenantId tenant = residency_.tree().tenant(block);
-    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::evict_anyway)) {
-      swap_outs_.begin(block, *slot, purpose);
-      return true;
-    }
+    if (begin_now(block, purpose)) return true;
     if (!in_transition()) return false;
   }
   // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
   swap_outs_.hold(block, purpose);
   wants_.push_back({block, purpose});
   return true;
+}
+
+/// Begins the swap-out if there is a slot now. Returns false if there is none.
+bool HostSlotAllocator::begin_now(BlockRef block, SwapOutPurpose purpose) {
+  const auto order = evicts(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
+  const std::optional<SlotId> slot = take(order, residency_.tree().tenant(block), Unsaved::evict_anyway);
+  if (slot) swap_outs_.begin(block, *slot, purpose);
+  return slot.has_value();
 }
 
 std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
@@ -61,9 +58,9 @@ void HostSlotAllocator::evict_run(std::uint32_t most) {
   std::uint32_t clean = 0;
   if (tree.any_in_node(run, Tier::device) || tree.any_in_node(run, Tier::storage)) {
     for (run.begin = run.end; run.begin > victims->begin; --run.begin) {
-      const bool saved = has_other_copy({run.node, run.begin - 1});
-      if (!saved && must_be_saved) break;
-      clean += saved ? 1 : 0;
+      const bool survives = residency_.survives({run.node, run.begin - 1}, Tier::host);
+      if (!survives && must_be_saved) break;
+      clean += survives ? 1 : 0;
     }
   } else if (must_be_saved) {
     return;
@@ -96,13 +93,7 @@ bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsave
 }
 
 bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
-  if (config_.stores_by(WritePolicy::write_back) && !has_other_copy(victim)) {
-    if (unsaved == Unsaved::stays) return false;
-    if (storage_writer_.save_now(victim) == StorageWriter::Saved::later) {
-      if (unsaved == Unsaved::is_saved) return false;
-      ++stats_.store_no_room;
-    }
-  }
+  if (!residency_.survives(victim, Tier::host) && !storage_writer_.lets_go(victim, unsaved)) return false;
   deferred_eviction_.drop_now(victim, Tier::host);
   return true;
 }
@@ -136,14 +127,7 @@ bool HostSlotAllocator::pump() {
     const bool eviction_cancelled = evicts(want.purpose) && !device.evicting(source);
     const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present() || !swap_outs_.allowed();
     // If it is needless, or impossible by now, the swap-out ends without a copy.
-    if (!needless) {
-      const TenantId tenant = residency_.tree().tenant(want.block);
-      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::evict_anyway)) {
-        swap_outs_.begin(want.block, *slot, want.purpose);
-      } else if (in_transition()) {
-        break;
-      }
-    }
+    if (!needless && !begin_now(want.block, want.purpose) && in_transition()) break;
     wants_.pop_front();
     deferred_eviction_.reader_gone(want.block, Tier::device);
     changed = true;

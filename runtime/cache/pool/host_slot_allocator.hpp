@@ -62,21 +62,13 @@ class HostSlotAllocator : PoolPart {
     BlockRef block;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
   };
-  /// The treatment of a victim that has no other copy, under write policy `write-back`.
-  enum class Unsaved : std::uint8_t {
-    stays,         ///< do not evict it
-    is_saved,      ///< give it to StorageWriter; if that cannot take it yet, do not evict it
-    evict_anyway,  ///< give it to StorageWriter if that can take it; evict it in any case
-  };
+  using Unsaved = StorageWriter::Unsaved;
 
+  [[nodiscard]] bool begin_now(BlockRef block, SwapOutPurpose purpose);
   /// Evicts the next victim. `tenant`: the tenant that asks for the slot; none if no tenant does.
   [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
   void evict_run(std::uint32_t most);
-  /// The block survives the eviction of its host copy.
-  [[nodiscard]] bool has_other_copy(BlockRef victim) const {
-    return residency_.copy(victim, Tier::device).present() || residency_.saved(victim);
-  }
   [[nodiscard]] std::optional<SlotId> take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved);
   /// A transfer under way will make a slot of the host tier free, or a copy evictable.
   [[nodiscard]] bool in_transition() const;

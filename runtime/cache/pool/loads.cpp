@@ -124,9 +124,8 @@ bool Loads::transfers_for(LoadId id, std::uint32_t layers, std::vector<TransferI
 
 void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   Load& load = loads_[id];
-  const std::uint32_t before = this->layers(id);
-  load.transfers.set(transfer, layers);
-  if (load.by_layer && this->layers(id) > before) events_.push_back({.kind = Event::Kind::layers, .load = id});
+  const bool grew = load.transfers.set(transfer, layers);
+  if (grew && load.by_layer && this->layers(id) > 0) events_.push_back({.kind = Event::Kind::layers, .load = id});
 }
 
 Loads::LoadId Loads::load_of(BlockRef block) const {
@@ -143,6 +142,8 @@ void Loads::on_read(const StoredReads::Result& result) {
   TERRACE_CHECK(part.state == State::reading);
   if (--load.unread == 0) set_deadline(id);
   if (result.kind == StoredReads::Result::Kind::failed) return end_part(id, result.part, State::failed);
+  // `given_back` needs Overtaken::is_given_back or, in exclusive mode, only_host_copy. A load uses neither.
+  TERRACE_CHECK(result.kind == StoredReads::Result::Kind::landed);
   part.landing = result.landing;
   part.state = State::landed;
   add_landed({id, result.part, result.part + 1});
@@ -166,7 +167,6 @@ void Loads::abandon_reads(LoadId id) {
 }
 
 void Loads::start_transfers(std::uint64_t& last_transfer) {
-  if (landed_.empty()) return;
   // One transfer for each load.
   while (!landed_.empty()) {
     const LoadId id = landed_.front().load;
@@ -314,6 +314,7 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
   part.state = state;
   // The transfer of an unconfirmed part may still read the landing slot, so the slot is not released.
   if (crossed && state != State::unconfirmed) reads_.release(part.block, part.landing);
+  if (!crossed) --load.unsubmitted;
   if (state != State::arrived) load.lost = true;
   TERRACE_CHECK(load.unfinished > 0);
   if (--load.unfinished == 0) finish(id);
@@ -361,10 +362,29 @@ void Loads::close(LoadId id) {
 }
 
 void Loads::check_invariants() const {
+  std::size_t open = 0;
+  std::size_t landed_in_all = 0;
+  std::size_t crossing_in_all = 0;
   for (const Load& load : loads_) {
+    if (!load.in_use) continue;
+    const auto parts_in = [&](State state) {
+      return static_cast<std::size_t>(std::ranges::count(load.parts, state, &Part::state));
+    };
+    const std::size_t reading = parts_in(State::reading);
+    const std::size_t landed = parts_in(State::landed);
+    const std::size_t crossing = parts_in(State::crossing);
+    TERRACE_CHECK(load.unread == reading);
+    TERRACE_CHECK(load.unsubmitted == reading + landed);
+    TERRACE_CHECK(load.unfinished == reading + landed + crossing);
     // A load without waiters waits only for copies under way, never for storage. So its device slots become free soon.
-    if (load.in_use && load.waiters.empty()) TERRACE_CHECK(load.unread == 0);
+    if (load.waiters.empty()) TERRACE_CHECK(reading == 0);
+    ++open;
+    landed_in_all += landed;
+    crossing_in_all += crossing;
   }
+  TERRACE_CHECK(open == open_);
+  TERRACE_CHECK(landed_in_all == landed_blocks_);
+  TERRACE_CHECK(crossing_in_all == crossing_);
 }
 
 }  // namespace terrace

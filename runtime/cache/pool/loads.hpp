@@ -22,17 +22,25 @@ struct LoadRun {
 
 /// Copies blocks up to the device: from the host, or from storage or the shared store through the host arena.
 ///
-///     storage, shared --read--> landing slot (a host copy, or staging) --+
-///                                                                +-------+--link--> device copy, published with its load
-///     host copy --------------------------------------------------+
+/// A load brings the blocks that one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Each
+/// block is a part of the load:
 ///
-/// A load brings the blocks that one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other
-/// requests that need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a
-/// block did not arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has
-/// left, its queued transfers are cancelled, and its parts that have not been read yet fail, whether their reads are under way or
-/// not. A block whose read still succeeds is kept in the host tier, and is not copied to the device. Copies to the device that
-/// are under way go on, and the load ends with them. Without such copies its device slots are free at once. A request that still
-/// waits for device slots is a waiter, too, if the load is filling blocks for which it has not asked for slots.
+///     storage, shared:  reading ---> landed ---> crossing ---> arrived
+///                          |           ^            |--------> failed
+///                          v           |            `--------> unconfirmed --(confirmed)--> failed
+///                        failed    host copy
+///
+/// reading: StoredReads brings the block to its landing slot: a host copy, or staging. landed: the landing slot has the bytes.
+/// crossing: a transfer copies them. arrived, failed (cancelled, too) and unconfirmed: the part has ended. unconfirmed: the
+/// transfer was abandoned and may still be under way. The landing slot is kept until the device confirms the end. If the load
+/// ends before that, the device slot is in quarantine until then.
+///
+/// Other requests that need the same blocks join the load. When all its parts have ended, its device copies become ready
+/// together. If a block did not arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last
+/// waiter has left, its queued transfers are cancelled, and its parts that are reading fail. A block whose read still succeeds is
+/// kept in the host tier, and is not copied to the device. Copies to the device that are under way go on, and the load ends with
+/// them. Without such copies its device slots are free at once. A request that still waits for device slots is a waiter, too, if
+/// the load is filling blocks for which it has not asked for slots.
 ///
 /// If a waiter asks for loading by layer, the load's next transfers go by layer, and events report to its waiters the number of
 /// leading layers that have arrived for all blocks of the load. An earlier transfer reports no layers until it has ended.
@@ -147,8 +155,8 @@ class Loads : PoolPart {
     LayersBrought transfers;
     Deadlines deadlines;
     std::uint32_t unfinished = 0;   ///< parts that have not ended; 0: the load has ended
-    std::uint32_t unread = 0;       ///< parts that still have to be read from storage or the shared store
-    std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
+    std::uint32_t unread = 0;       ///< parts that are reading
+    std::uint32_t unsubmitted = 0;  ///< parts that are reading or landed
     bool by_layer = false;
     bool lost = false;  ///< a part did not arrive
     bool late = false;  ///< the deadline for reads has passed while requests waited
@@ -161,12 +169,10 @@ class Loads : PoolPart {
       waiters.clear();
       transfers.clear();
       deadlines = {};
-      unsubmitted = unread = 0;
       by_layer = lost = late = in_use = false;
     }
   };
-  /// The parts of a transfer that was abandoned and may still be under way. When their load has ended, their device slots are
-  /// quarantined.
+  /// The unconfirmed parts of a transfer.
   struct Unconfirmed {
     LoadId load = 0;
     bool has_ended = false;

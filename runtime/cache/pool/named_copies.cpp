@@ -231,11 +231,12 @@ Result<void> NamedCopies::transfers_for(OffloadJobId id, Direction direction, st
 
 void NamedCopies::set_layers(JobIndex index, TransferId transfer, std::uint32_t layers) {
   Job& job = jobs_.at(index);
-  const std::uint32_t before = this->layers(job);
-  job.transfers.set(transfer, layers);
-  const std::uint32_t after = this->layers(job);
-  if (!job.by_layer || after <= before || after == all_layers) return;
-  events_.push_back({.kind = OffloadEvent::Kind::layers, .job = job.id, .layers = after});
+  const bool grew = job.transfers.set(transfer, layers);
+  const std::uint32_t arrived = this->layers(job);
+  if (!grew || !job.by_layer || arrived == 0) return;
+  // Another transfer of the job has not brought all layers: parts are unfinished, and all are in a transfer.
+  TERRACE_CHECK(arrived != all_layers);
+  events_.push_back({.kind = OffloadEvent::Kind::layers, .job = job.id, .layers = arrived});
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------------------------

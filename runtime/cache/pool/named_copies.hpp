@@ -22,13 +22,15 @@ namespace terrace {
 /// Copies blocks between the cache and device slots or memory that a caller names (docs/design/offload-cache.md). A copy in a
 /// named slot is not a copy of the device tier: the tree does not know it, and no request hits it.
 ///
-///     load:   joined, reading --> landed --> crossing --> ended, or unconfirmed --> ended
-///     store:  joined ----------> landed --> crossing --> ended, or unconfirmed --> ended
+///     load:   joined <--> reading ---> landed ---> crossing ---> ended
+///                `----------------------^             `--------> unconfirmed --(confirmed)--> ended
+///     store:  joined ----------------> landed ---> crossing, and on as above
 ///
 /// joined: another job, or a load, fills the host copy. reading: StoredReads brings the block, from storage or from the shared
-/// store. landed: a slot of the host arena is ready for the copy. crossing: a transfer copies the block. unconfirmed: the
-/// transfer was abandoned, and may still be under way. A job pins its blocks from start to end. Each block has one result, after
-/// which nothing touches its named slot.
+/// store. landed: a slot of the host arena is ready for the copy. crossing: a transfer, or for named memory a MemoryCopy, copies
+/// the block. unconfirmed: the transfer was abandoned, and may still be under way; the block has no result yet. ended: the block
+/// has its one result, and nothing touches its named slot. A block also ends before it crosses if it fails, is cancelled or late,
+/// or needs no copy. A job pins its blocks from start to end.
 ///
 /// Threads: the manager's.
 class NamedCopies : PoolPart {

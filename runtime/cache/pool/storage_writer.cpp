@@ -57,6 +57,17 @@ StorageWriter::Begun StorageWriter::begin(BlockRef block, Wants wants, std::uint
   return begun;
 }
 
+bool StorageWriter::lets_go(BlockRef victim, Unsaved unsaved) {
+  if (!config_.stores_by(WritePolicy::write_back) || residency_.saved(victim)) return true;
+  if (unsaved == Unsaved::stays) return false;
+  if (save_now(victim) != Saved::later) return true;
+  if (unsaved == Unsaved::is_saved) return false;
+  ++stats_.store_no_room;
+  return true;
+}
+
+/// Starts the write of the block and of its ancestors at once, before other wishes. If staging has no room for all of them, the
+/// ancestors become wishes.
 StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   if (tree.hidden(block)) {

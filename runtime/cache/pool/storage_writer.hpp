@@ -70,14 +70,16 @@ class StorageWriter : PoolPart {
     if (full()) stats_.store_skipped += blocks;
     else (void)begin(last);
   }
-  enum class Saved : std::uint8_t {
-    yes,    ///< its bytes are in storage, or will be written from the arena: the copy can be dropped as soon as nothing reads it
-    later,  ///< staging has too few slots, or an ancestor is still being loaded: ask again when ended() has grown
-    refused,  ///< the daily budget is spent, storage fails, or the block is hidden; the statistics count it
+  /// The treatment of a victim that is in no other tier, under write policy `write-back`.
+  enum class Unsaved : std::uint8_t {
+    stays,         ///< it is not evicted
+    is_saved,      ///< its write is started; if that is not possible yet, it is not evicted
+    evict_anyway,  ///< its write is started if that is possible; it is evicted in any case
   };
-  /// The last copy of the block above storage is about to be evicted: starts the write of the block and of its ancestors at once,
-  /// before other wishes. If staging has no room for all of them, the ancestors become wishes.
-  [[nodiscard]] Saved save_now(BlockRef block);
+  /// The last copy of the block above storage is a victim. Returns true if it may be evicted, as under any other write policy. A
+  /// swap-out to staging may have begun; then the copy goes when that ends. Returns false if it stays; if `is_saved`, ask again
+  /// when ended() has grown.
+  [[nodiscard]] bool lets_go(BlockRef victim, Unsaved unsaved);
   /// Number of pending writes that have ended, with any result. It only grows.
   [[nodiscard]] std::uint64_t ended() const { return ended_count_; }
   /// Adds `wants` to the pending write of the block, and to those of its ancestors.
@@ -133,6 +135,12 @@ class StorageWriter : PoolPart {
     std::uint64_t turn = 0;
   };
 
+  enum class Saved : std::uint8_t {
+    yes,      ///< its bytes are in storage, or will be written from the arena
+    later,    ///< staging has too few slots, or an ancestor is still being loaded
+    refused,  ///< the daily budget is spent, storage fails, or the block is hidden; the statistics count it
+  };
+  [[nodiscard]] Saved save_now(BlockRef block);
   void create(BlockRef block, Wants wants);
   void depend_on(BlockRef above, Wants wants);
   void add_wants(PendingWrite& write, Wants wants);

@@ -24,8 +24,14 @@ enum class SwapOutPurpose : std::uint8_t {
   return purpose == SwapOutPurpose::evict || purpose == SwapOutPurpose::evict_ahead;
 }
 
-/// Copies blocks from device to host. It collects the copies, makes transfers of them, and finishes each block when its transfer
-/// has ended. A swap-out that has begun holds its device copy (Residency::hold) until it ends.
+/// Copies blocks from device to host: to host copies, or for purpose stage to the staging slots of StorageWriter.
+///
+///     waiting ---> collected ---> crossing ---> host copy ready, or absent if the transfer failed
+///     stage:       collected ---> crossing ---> Staged
+///
+/// waiting: if there is no slot, HostSlotAllocator keeps the swap-out until there is one, or until it is needless. collected: the
+/// host copy is filling. crossing: a transfer copies the block. In all these states the swap-out holds its device copy
+/// (Residency::hold). At its end, DeferredEviction::reader_gone drops the device copy if it is still evicting.
 ///
 /// Threads: the manager's.
 class SwapOuts : PoolPart {

@@ -340,11 +340,7 @@ std::uint32_t TieredPool::drop(Prefix prefix) {
   for (std::uint32_t depth = prefix.length; depth-- > from;) {
     const BlockRef block{prefix.node, depth};
     // A copy that a transfer reads or fills stays, and so do the copies of the blocks before it.
-    const auto at_rest = [&](Tier tier) {
-      const CopyState state = residency_.copy(block, tier).state();
-      return state == CopyState::absent || state == CopyState::ready;
-    };
-    if (!at_rest(Tier::device) || !at_rest(Tier::host)) break;
+    if (!residency_.copy(block, Tier::device).at_rest() || !residency_.copy(block, Tier::host).at_rest()) break;
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (residency_.copy(block, tier).state() != CopyState::ready) continue;
       residency_.drop(block, tier);
@@ -359,8 +355,7 @@ std::uint32_t TieredPool::drop(Prefix prefix) {
 bool TieredPool::in_use(BlockRef block) const {
   const auto moves = [&](Tier tier) {
     if (tier == Tier::storage && residency_.wished(block)) return false;  // a wish reads nothing
-    const CopyState state = residency_.copy(block, tier).state();
-    return state != CopyState::absent && state != CopyState::ready;
+    return !residency_.copy(block, tier).at_rest();
   };
   return residency_.tree().pinned(block) || std::ranges::any_of(all_tiers, moves);
 }

@@ -165,6 +165,25 @@ TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) 
   EXPECT_FALSE(cache->has_pending_work());
 }
 
+TEST_F(ReleasedLoads, wait_for_transfers_and_not_for_reads) {
+  ManagerConfig config = with_storage(sizes(4, 2), WritePolicy::write_through);
+  config.loads = LoadPolicy::always;
+  make(config);
+  const auto keys = keys_of({1, 2, 3, 4});
+  run(1, keys);
+  run(2, keys_of({5, 6, 7, 8}));
+  ASSERT_EQ(cache->drop(keys_of({5, 6, 7, 8})).value(), 4U);
+  ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 2U);
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  release(3);
+  EXPECT_EQ(cache->manager().device_ledger().filling, 4U) << "a transfer has two of the blocks";
+  cache->manager().check_invariants();
+  settle();
+  EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
+  EXPECT_FALSE(cache->has_pending_work());
+}
+
 // ---- hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing
 
 class LoadOrRecompute : public CacheFixture {

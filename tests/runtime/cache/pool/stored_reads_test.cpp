@@ -181,6 +181,21 @@ TEST_F(StoredReadsTest, land_in_a_host_copy_if_they_can_which_is_held_for_the_re
   EXPECT_EQ(staging_free(), 1U);
 }
 
+TEST_F(StoredReadsTest, evict_no_host_copy_that_must_be_saved_first) {
+  make(1, 2);
+  pool->config.write_policy = WritePolicy::write_back;
+  Residency& residency = pool->residency;
+  const Prefix unsaved = residency.extend_pinned({}, keys_of({9}), {}, {});
+  residency.begin_fill(unsaved.last(), Tier::host, residency.take_host(Residency::PrefixOrder::from_begin).value());
+  residency.publish(unsaved.last(), Tier::host);
+  residency.unpin(unsaved);
+  (void)want(0);
+  EXPECT_EQ(ordered(), (Numbers{0}));
+  EXPECT_EQ(host_copy(0), CopyState::absent) << "it lands in staging";
+  EXPECT_TRUE(residency.usable(unsaved.last(), Tier::host));
+  EXPECT_FALSE(residency.saved(unsaved.last()));
+}
+
 TEST_F(StoredReadsTest, land_in_staging_under_exclusive_copies) {
   make(2, 1, InclusionPolicy::exclusive);
   (void)want(0);

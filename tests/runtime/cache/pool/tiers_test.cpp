@@ -41,6 +41,17 @@ TEST_F(Tiers, without_a_host_tier_eviction_drops) {
   EXPECT_EQ(cache->manager().stats().dropped_lost, 2U);
 }
 
+TEST_F(Tiers, drop_stops_at_a_copy_that_is_read) {
+  make(with_storage(sizes(4), WritePolicy::write_through));
+  run(1, keys_of({1}));
+  device->stuck(Direction::swap_out, true);
+  run(2, keys_of({1, 2}));
+  EXPECT_EQ(cache->drop(keys_of({1, 2})).value(), 0U) << "a swap-out to staging reads the second block";
+  device->stuck(Direction::swap_out, false);
+  settle();
+  EXPECT_EQ(cache->drop(keys_of({1, 2})).value(), 2U);
+}
+
 TEST_F(Tiers, a_device_slot_is_free_only_when_the_device_has_confirmed_the_copy) {
   make(sizes(2, 4));
   run(1, keys_of({1, 2}));
