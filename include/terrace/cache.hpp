@@ -165,7 +165,8 @@ class TERRACE_API Cache {
   // ---- the event loop of the engine
 
   /// Collects ended work, makes decisions and starts new work. Returns an event for each request that ended its wait since the
-  /// last call, and for each request by layer that has more layers. The result is valid until the next call.
+  /// last call, and for each request by layer that has more layers. The result is valid until the next call. However much has
+  /// ended, one call handles only about 2,000 blocks of it, what requests wait for first; next_deadline() is then now.
   std::span<const RequestEvent> poll();
   /// Starts the copies that acquire(), extend(), commit(), advance() and ended leases have requested since the last poll(). Call
   /// it after these calls of a step, and before the step is launched. It costs at most one system call, and one more with a

@@ -141,6 +141,7 @@ class TERRACE_API OffloadCache {
   // ---- progress
 
   /// Collects ended work, starts new work, and returns the events since the last call. The result is valid until the next call.
+  /// One call handles only so much of what has ended (Cache::poll).
   std::span<const OffloadEvent> poll();
   /// Becomes readable when poll() has something to collect or to report (an eventfd); -1 without a waker.
   [[nodiscard]] int wake_fd() const;
