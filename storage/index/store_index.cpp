@@ -17,7 +17,7 @@ StoreIndex::StoreIndex(std::uint32_t capacity) : entries_(capacity), free_{capac
 
 std::optional<SlotId> StoreIndex::find(const BlockKey& key) const {
   const SlotId slot = slot_of(key);
-  return slot == slots_.none ? std::nullopt : std::optional{slot};
+  return slot == Slots::none ? std::nullopt : std::optional{slot};
 }
 
 StoredBlock StoreIndex::block(SlotId slot) const {
@@ -36,7 +36,7 @@ void StoreIndex::set_block(std::uint32_t slot, const StoredBlock& block) {
 std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) const {
   if (block.depth == 0) return none;
   const SlotId slot = slot_of(block.parent);
-  if (slot == slots_.none) return std::nullopt;
+  if (slot == Slots::none) return std::nullopt;
   const Entry& parent = at(slot);
   if (parent.marked_for_removal || parent.depth + 1 != block.depth) return std::nullopt;
   return slot.value();
@@ -148,7 +148,7 @@ void StoreIndex::use(SlotId slot) {
 std::optional<SlotId> StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use) {
   advance_past(last_use);
   const SlotId same = slot_of(block.key);
-  if (same != slots_.none) {
+  if (same != Slots::none) {
     const Entry& other = at(same);
     if (std::tuple{other.depth, ~other.last_use, same} < std::tuple{block.depth, ~last_use, slot}) return slot;
     while (other.first_child != none) {
@@ -174,7 +174,7 @@ std::optional<SlotId> StoreIndex::restore(SlotId slot, const StoredBlock& block,
     apart_.push_back({at, block.parent});
   }
   ends_.push_back(at);
-  return same == slots_.none ? std::nullopt : std::optional{same};
+  return same == Slots::none ? std::nullopt : std::optional{same};
 }
 
 void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
@@ -197,13 +197,13 @@ void StoreIndex::link_restored(std::vector<std::uint32_t>& orphans) {
     if (i + ahead < apart_.size()) {
       __builtin_prefetch(&entries_[apart_[i + ahead].slot].depth);
       const SlotId parent = slots_.find(apart_[i + ahead].parent, [](SlotId) { return true; });
-      if (parent != slots_.none) __builtin_prefetch(&at(parent).key);
-      if (parent != slots_.none) __builtin_prefetch(&at(parent).depth);
+      if (parent != Slots::none) __builtin_prefetch(&at(parent).key);
+      if (parent != Slots::none) __builtin_prefetch(&at(parent).depth);
     }
     const std::uint32_t slot = apart_[i].slot;
     if (entries_[slot].state != State::ready) continue;  // another slot has the same block
     const SlotId parent = slot_of(apart_[i].parent);
-    if (parent != slots_.none && at(parent).depth + 1 == entries_[slot].depth) {
+    if (parent != Slots::none && at(parent).depth + 1 == entries_[slot].depth) {
       link(slot, parent.value());
     } else {
       orphans.push_back(slot);

@@ -195,13 +195,14 @@ class StoreIndex {
     }
   };
 
+  using Slots = KeyTable<SlotId>;
   struct Child {
     std::uint32_t slot;
     BlockKey parent;
   };
 
   [[nodiscard]] Entry& entry(std::uint32_t slot) { return entries_[slot]; }
-  /// Returns the slot of the block with this key, in whatever state, or KeyTable::none.
+  /// Returns the slot of the block with this key, in whatever state, or Slots::none.
   [[nodiscard]] SlotId slot_of(const BlockKey& key) const {
     return slots_.find(key, [&](SlotId slot) { return at(slot).key == key; });
   }
@@ -227,7 +228,7 @@ class StoreIndex {
   void free_slot(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
-  KeyTable<SlotId> slots_;
+  Slots slots_;
   FreeSlots free_;
   FreeSlots closed_;             ///< closed slots that have not been taken
   std::vector<SlotId> closing_;  ///< slots that take_closing() has not returned yet
