@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "lab/policies/policies.hpp"
+#include "radix/eviction/landmarks.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -22,20 +23,8 @@ constexpr std::size_t records_max = 16'384;
 constexpr std::uint64_t first_read = 200;
 constexpr std::uint64_t read_interval = 100;
 constexpr std::uint64_t valid_after = 50;
-/// What was counted counts this much at the next reading.
+/// Each reading lets the counts fade by this factor.
 constexpr float fading = 0.96F;
-
-// Landmarks are the first eight blocks of a prefix, and every eighth block after them.
-constexpr std::uint32_t dense_until = 8;
-constexpr std::uint32_t stride = 8;
-
-/// Returns the depth of landmark `i`.
-constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
-/// Returns the number of landmarks before this depth.
-constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
-  return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
-}
-static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
 
 std::uint64_t share_of_keys(std::size_t part, std::size_t of) {
   return (static_cast<std::uint64_t>(part) << 32U) / std::max<std::size_t>(of, 1);
@@ -82,10 +71,9 @@ std::uint32_t IndexPolicy::alike_from(NodeId node, std::uint32_t depth) const {
 }
 
 void IndexPolicy::on_inserted(const BlockRun& blocks) {
-  end_evictions();
-  learn();  // the sample says which blocks return
   std::uint32_t returned = 0;
   for_each_sampled(blocks, blocks.begin, [&](std::uint32_t depth, std::uint64_t name) {
+    learn();  // the sample knows which blocks return
     if (const std::optional<std::uint64_t> last = intervals_.last_use(name)) {
       returned = depth + 1;
       returned_ = *last;
@@ -98,7 +86,6 @@ void IndexPolicy::on_inserted(const BlockRun& blocks) {
 }
 
 void IndexPolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
-  end_evictions();
   if (stamp > now_) begin_request(stamp);
   find_gap(blocks, stamp);
   Depths& depths = depths_of(blocks.node);
@@ -112,10 +99,7 @@ void IndexPolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint
   if (from < blocks.end()) sample(blocks, from, stamp);
 }
 
-void IndexPolicy::on_removed(const BlockRun& blocks) {
-  depths_of(blocks.node).cut(blocks.begin);
-  removing_ = true;
-}
+void IndexPolicy::on_removed(const BlockRun& blocks) { depths_of(blocks.node).cut(blocks.begin); }
 
 void IndexPolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
   const Depths whole = depths_of(upper);
@@ -160,22 +144,13 @@ void IndexPolicy::tell(std::uint64_t stamp, std::size_t kind) {
 
 // ---- learning ------------------------------------------------------------------------------------------------------------
 
-/// Calls `visit(depth, name)` for each sampled block from depth `from` on.
+/// Calls `visit(depth, name)` for each block from depth `from` on that is in one of the samples.
 template <class Visit>
 void IndexPolicy::for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const {
-  const std::uint64_t below_max = std::max(shadow_below_, reuse_below_);
-  const auto look_at = [&](std::uint32_t depth, unsigned stands_for) {
-    const std::uint64_t name = blocks.keys[depth - blocks.begin].prefix64();
-    if ((name >> 32U) / stands_for < below_max) visit(depth, name / stands_for);
-  };
-  const std::uint32_t end = blocks.end();
-  std::uint32_t depth = from;
-  // If more than one block in eight is sampled, a stride of eight blocks would miss some of them.
-  const bool strides = below_max * stride <= std::uint64_t{1} << 32U;
-  const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
-  for (; depth < each_until; ++depth) look_at(depth, 1);
-  if (depth < end) depth = landmark(landmarks_before(depth));
-  for (; depth < end; depth += stride) look_at(depth, stride);
+  const std::uint64_t below = std::max(shadow_below_, reuse_below_);
+  Landmarks::for_each_sampled(blocks, from, below, [&](std::uint32_t depth, std::uint32_t stands_for) {
+    visit(depth, blocks.keys[depth - blocks.begin].prefix64() / stands_for);
+  });
 }
 
 void IndexPolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
@@ -244,10 +219,7 @@ float IndexPolicy::rank(const LeafAge& leaf, std::size_t reuse_class) const {
 
 void IndexPolicy::on_evictable(const Leaf& leaf) {
   const LeafAge age{leaf};
-  const std::size_t reuse_class = class_of(age);
-  leaves_.set(reuse_class, leaf.tenant, age);
-  if (removing_ && victim_by_rank_ && rank(age, reuse_class) <= victim_rank_) follows_ = age;
-  removing_ = false;
+  leaves_.set(class_of(age), leaf.tenant, age);
 }
 
 /// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
@@ -261,17 +233,16 @@ std::optional<LeafAge> IndexPolicy::next_victim(OldestOf oldest_of, NewestOf new
     oldest[reuse_class] = oldest_of(reuse_class);
     if (oldest[reuse_class] && (!first || *oldest[reuse_class] < *first)) first = oldest[reuse_class];
   }
-  victim_by_rank_ = by_rank;
   if (!first || !by_rank) return first;
   const Priority priority = first->priority();
-  if (follows_ && follows_->priority() == priority && leaves_.find(follows_->node) == follows_) return follows_;
   std::optional<LeafAge> lowest;
+  float lowest_rank = 0;
   const auto compare = [&](const std::optional<LeafAge>& leaf, std::size_t reuse_class) {
     if (!leaf || leaf->priority() != priority) return;
     const float of_leaf = rank(*leaf, reuse_class);
-    if (lowest && (of_leaf > victim_rank_ || (of_leaf == victim_rank_ && *lowest < *leaf))) return;
+    if (lowest && (of_leaf > lowest_rank || (of_leaf == lowest_rank && *lowest < *leaf))) return;
     lowest = leaf;
-    victim_rank_ = of_leaf;
+    lowest_rank = of_leaf;
   };
   for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class) {
     if (!oldest[reuse_class]) continue;

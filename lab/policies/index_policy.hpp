@@ -50,6 +50,7 @@ class IndexPolicy final : public EvictionPolicy {
   void catch_up() override { learn(); }
   [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override;
+  /// Returns the number of sampled blocks, those in the tier included.
   [[nodiscard]] std::size_t ghosts() const override { return intervals_.records(); }
   void check_invariants() const override;
 
@@ -80,10 +81,6 @@ class IndexPolicy final : public EvictionPolicy {
   [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
   void begin_request(std::uint64_t stamp);
-  void end_evictions() {
-    removing_ = false;
-    follows_.reset();
-  }
   void find_gap(const BlockRun& blocks, std::uint64_t stamp);
   void tell(std::uint64_t stamp, std::size_t kind);
   template <class Visit>
@@ -120,11 +117,6 @@ class IndexPolicy final : public EvictionPolicy {
   mutable boost::circular_buffer<Noted> noted_{noted_max};
   ChunkedTable<Depths> depths_;  ///< by node
   LeafHeaps leaves_{IndexClass::count};
-  // The parent of the last victim, if its rank is not higher: it goes next, without a look at the lists.
-  mutable float victim_rank_ = 0;
-  mutable bool victim_by_rank_ = false;
-  bool removing_ = false;
-  std::optional<LeafAge> follows_;
 };
 
 }  // namespace terrace::tools

@@ -48,8 +48,8 @@ void IndexShadows::use(std::uint64_t name, std::uint64_t stamp, std::size_t reus
   evict(ranked, oldest);
 }
 
-/// Of the oldest and the newest block of each class, the one of the lowest rank; the older one of two with equal rank. Blocks of
-/// the present request go only if there is no other.
+/// Returns the block of the lowest rank, and the older one of two with equal rank, of the oldest and the newest of each class.
+/// Blocks of the present request go only if there is no other.
 IndexShadows::Index IndexShadows::next_by_rank(std::uint64_t stamp, const ReuseRanks& ranks) const {
   Index lowest = none;
   float lowest_rank = 0;

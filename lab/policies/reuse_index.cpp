@@ -135,7 +135,7 @@ void ReuseIntervals::read(Seen& out, float fading) {
     for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class)
       out.risk[reuse_class][bin] += static_cast<float>(open[reuse_class]);
   }
-  // What was seen until some age was also seen until all earlier ages.
+  // A block that was seen until some age was also seen until all earlier ages.
   for (auto& risk : out.risk) {
     for (std::size_t bin = AgeBins::count - 1; bin-- > 0;) risk[bin] += risk[bin + 1];
   }

@@ -24,7 +24,7 @@ struct AgeBins {
   [[nodiscard]] static double begin(std::size_t bin) { return std::ceil(std::exp2(static_cast<double>(bin) / 2)); }
 };
 
-/// What is known of a block that was used: how often, and by what kind of request.
+/// The class of a block that was used tells how often it was used, and by what kind of request.
 struct IndexClass {
   /// How often a request has used the block again since it entered the tier: 0, 1, or more often. A block that returns soon
   /// enough after its eviction begins with 1.

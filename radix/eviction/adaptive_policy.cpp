@@ -1,6 +1,7 @@
 #include "radix/eviction/adaptive_policy.hpp"
 
 #include "base/check.hpp"
+#include "radix/eviction/landmarks.hpp"
 
 #include <algorithm>
 #include <array>
@@ -18,18 +19,6 @@ constexpr std::array<RecencyBoost, AdaptivePolicy::rule_count> boosts{
     RecencyBoost{{0, always, always}}, RecencyBoost{{0, 0, always}}, RecencyBoost{{0, 1, 1}}, RecencyBoost{{0, 0, 0}}};
 
 constexpr std::size_t measurements_per_residence_time = 8;
-
-// Landmarks are the first eight blocks of a prefix, and every eighth block after them.
-constexpr std::uint32_t dense_until = 8;
-constexpr std::uint32_t stride = 8;
-
-/// Returns the depth of landmark `i`.
-constexpr std::uint32_t landmark(std::uint32_t i) { return i < dense_until ? i : dense_until + (i - dense_until) * stride; }
-/// Returns the number of landmarks before this depth.
-constexpr std::uint32_t landmarks_before(std::uint32_t depth) {
-  return depth <= dense_until ? depth : dense_until + (depth - dense_until + stride - 1) / stride;
-}
-static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)) == 16 && landmarks_before(17) == 10);
 
 /// Ages of ghosts are measured in steps of about 1/256 of the capacity. A GhostTable keeps 16 bits of them, so they wrap around
 /// after 2^16 steps.
@@ -77,8 +66,8 @@ std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const
 }
 
 void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
-  const std::uint32_t first = landmarks_before(blocks.begin);
-  const std::uint32_t last = landmarks_before(blocks.end());
+  const std::uint32_t first = Landmarks::before(blocks.begin);
+  const std::uint32_t last = Landmarks::before(blocks.end());
   // A request uses the blocks that it finds before it loads them, and the blocks that it computes after it commits them.
   const bool loaded = blocks.node.value() < depths_.size() && blocks.end() <= depths_[blocks.node.value()].used;
   if (loaded) {
@@ -109,7 +98,7 @@ void AdaptivePolicy::count_loaded(std::size_t blocks) {
 
 /// Sets the reuse classes of returned blocks from the ghosts of their landmarks [first, last).
 void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
-  if (!ghosts_.age(blocks.keys[landmark(first) - blocks.begin], evictions_)) return;
+  if (!ghosts_.age(blocks.keys[Landmarks::depth(first) - blocks.begin], evictions_)) return;
   // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and forgotten ghosts
   // are at its end. This allows a binary search.
   const auto depth_until = [&](std::uint64_t longest) {
@@ -117,14 +106,14 @@ void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::ui
     std::uint32_t high = last;
     while (low < high) {
       const std::uint32_t middle = low + (high - low) / 2;
-      const auto age = ghosts_.age(blocks.keys[landmark(middle) - blocks.begin], evictions_);
+      const auto age = ghosts_.age(blocks.keys[Landmarks::depth(middle) - blocks.begin], evictions_);
       if (age && *age <= longest) {
         low = middle + 1;
       } else {
         high = middle;
       }
     }
-    return low == first ? blocks.begin : low == last ? blocks.end() : landmark(low);
+    return low == first ? blocks.begin : low == last ? blocks.end() : Landmarks::depth(low);
   };
   const std::uint32_t far = depth_until(~std::uint64_t{0});
   const std::uint32_t near = depth_until(capacity_);
@@ -136,14 +125,14 @@ void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::ui
 /// Does the same for blocks of a load. Each landmark with a ghost determines the class of itself and the blocks before it,
 /// because the blocks of a load may have been evicted at different times.
 void AdaptivePolicy::recall_loaded(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
-  const auto key = [&](std::uint32_t i) -> const BlockKey& { return blocks.keys[landmark(i) - blocks.begin]; };
+  const auto key = [&](std::uint32_t i) -> const BlockKey& { return blocks.keys[Landmarks::depth(i) - blocks.begin]; };
   for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(key(i));
   std::uint32_t near = 0;
   std::uint32_t far = 0;
   for (std::uint32_t i = first; i < last; ++i) {
     const auto age = ghosts_.age(key(i), evictions_);
     if (!age) continue;
-    far = landmark(i) + 1;
+    far = Landmarks::depth(i) + 1;
     if (*age <= capacity_) near = far;
   }
   if (far == 0) return;
@@ -168,11 +157,11 @@ void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::u
 
 void AdaptivePolicy::on_removed(const BlockRun& blocks) {
   evictions_ += blocks.keys.size();
-  const std::uint32_t first = landmarks_before(blocks.begin);
-  const std::uint32_t last = landmarks_before(blocks.end());
-  for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(blocks.keys[landmark(i) - blocks.begin]);
+  const std::uint32_t first = Landmarks::before(blocks.begin);
+  const std::uint32_t last = Landmarks::before(blocks.end());
+  for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(blocks.keys[Landmarks::depth(i) - blocks.begin]);
   for (std::uint32_t i = last; i-- > first;) {
-    const std::uint32_t depth = landmark(i);
+    const std::uint32_t depth = Landmarks::depth(i);
     ghosts_.insert(blocks.keys[depth - blocks.begin], evictions_ - (depth - blocks.begin));
   }
   depths_of(blocks.node).cut(blocks.begin);
@@ -200,18 +189,9 @@ void AdaptivePolicy::measure_residence_time() {
 // ---- rules ---------------------------------------------------------------------------------------------------------------
 
 void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
-  const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
-    const BlockKey& key = blocks.keys[depth - blocks.begin];
-    if ((key.prefix64() >> 32U) < below) put_off({key.prefix64(), stamp, residence_time_});
-  };
-  const std::uint32_t end = blocks.end();
-  std::uint32_t depth = from;
-  // If more than one block in eight is sampled, a stride of eight blocks would miss some of them.
-  const bool strides = sample_below_ * stride <= std::uint64_t{1} << 32U;
-  const std::uint32_t each_until = strides ? std::min(end, dense_until) : end;
-  for (; depth < each_until; ++depth) look_at(depth, sample_below_);
-  if (depth < end) depth = landmark(landmarks_before(depth));
-  for (; depth < end; depth += stride) look_at(depth, sample_below_ * stride);
+  Landmarks::for_each_sampled(blocks, from, sample_below_, [&](std::uint32_t depth, std::uint32_t) {
+    put_off({blocks.keys[depth - blocks.begin].prefix64(), stamp, residence_time_});
+  });
 }
 
 void AdaptivePolicy::put_off(const SampledUse& use) {

@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// What one poll may still handle, so that a poll takes about as long however much has ended. It counts blocks and not time, so
+/// Limits what one poll handles, so that a poll does not take longer the more has ended. It counts blocks and not time, so
 /// that a simulation repeats. Threads: one.
 class PollBudget {
  public:

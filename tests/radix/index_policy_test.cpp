@@ -65,7 +65,7 @@ TEST(ReuseIntervals, count_what_a_list_of_all_intervals_has) {
     if (is_known) {
       end(open[name], true);
     } else if (open.size() == remembered) {
-      // Of blocks that were used by one request, the one that was used first is forgotten.
+      // If one request used several of them, the first one is forgotten.
       std::uint64_t oldest = 0;
       std::uint64_t at = ~std::uint64_t{0};
       for (const auto& [other, block] : open) {
