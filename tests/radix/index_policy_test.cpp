@@ -159,6 +159,7 @@ TEST(IndexPolicy, is_never_a_point_under_lru) {
 /// The newest blocks of a loop are those that have to wait longest.
 TEST(IndexPolicy, keeps_what_fits_of_a_loop_and_of_shared_prompts) {
   EXPECT_GT(hit_rate(PolicyKind::index, 1000, test::loop({1000, 1, 200'000})), 55);
+  EXPECT_GT(hit_rate(PolicyKind::index, 300, test::loop({1000, 1, 200'000})), 15);  // by the oldest blocks alone: 0
   const test::Requests prompts = test::zipf({1000, 1, 200'000});
   EXPECT_GT(hit_rate(PolicyKind::index, 1000, prompts), hit_rate(PolicyKind::lru, 1000, prompts) + 5);
 }
