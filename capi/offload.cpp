@@ -270,6 +270,14 @@ terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, cons
   });
 }
 
+terrace_status terrace_offload_end_request(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
+                                           uint64_t output_tokens) {
+  return on(cache, __func__, [&] {
+    const KeysIn in = keys_in(pool);
+    return cache->offload->end_request(keys_of(keys, count), output_tokens, in.pool, in.order);
+  });
+}
+
 terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                        uint32_t* reserved) {
   return on(cache, __func__, [&] {

@@ -417,6 +417,10 @@ TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint6
 /// Tells the cache that the blocks were used elsewhere. They are then evicted later, the first of the keys last. Keys that are
 /// not cached are ignored.
 TERRACE_C_API terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count);
+/// Tells the cache that the engine's last request that used this prefix has ended, after it wrote so many tokens. The default
+/// eviction policy learns from it which requests are continued. Optional. Keys that are not cached are ignored.
+TERRACE_C_API terrace_status terrace_offload_end_request(terrace_offload* cache, uint16_t pool, const terrace_key* keys,
+                                                         size_t count, uint64_t output_tokens);
 /// Takes host slots, which the caller fills itself. For the moved blocks of the order, sets host_slots[i] to a slot, or to
 /// TERRACE_NO_SLOT (the block is cached already, is being copied to the host tier, or gets no slot), and `reserved` to the number
 /// of slots. If that is 0, there is nothing to publish.

@@ -102,6 +102,11 @@ class TERRACE_API OffloadCache {
   /// then evicted later, the first of the keys last. Keys that are not cached are ignored. Fails: invalid_argument (no such
   /// pool).
   Result<void> touch(std::span<const BlockKey> keys, PoolId pool = {}, KeyOrder order = KeyOrder::prefix);
+  /// Tells the cache that the engine's last request that used this prefix has ended, after it wrote so many tokens. The adaptive
+  /// policy learns from it which requests are continued (Lease::set_output_tokens). Optional. Keys that are not cached are
+  /// ignored, and so are blocks that stand alone. Fails: invalid_argument (no such pool).
+  Result<void> end_request(std::span<const BlockKey> keys, std::uint64_t output_tokens, PoolId pool = {},
+                           KeyOrder order = KeyOrder::prefix);
 
   // ---- blocks that the caller writes into the host tier itself, for example with its own copy functions
   // (PoolOptions::host_rows)

@@ -164,6 +164,10 @@ class TERRACE_API EvictionPolicy {
   /// the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
   /// on_evictable() follows.
   virtual void on_used(const BlockRun&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
+  /// The request with this stamp has ended after it wrote this many output tokens. The call comes before its blocks are unpinned:
+  /// on_evictable() follows for those that become candidates. It comes at most once for a request, and only if the engine tells
+  /// the number.
+  virtual void on_ended(std::uint64_t /*stamp*/, std::uint64_t /*output_tokens*/) {}
   /// The copies of these blocks have left this tier.
   virtual void on_removed(const BlockRun&) {}
   /// A node was split: its blocks from this depth on now belong to `lower`. After this call, on_evictable() follows for each of
@@ -210,7 +214,7 @@ using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_
 
 /// Makes an LruPolicy, which evicts the least recently used leaf first.
 [[nodiscard]] TERRACE_API std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
-/// Makes an AdaptivePolicy, which chooses among four eviction rules the rule that recently had the most hits.
+/// Makes an AdaptivePolicy, which evicts the leaf from which it expects the fewest hits for each request that it would be kept.
 [[nodiscard]] TERRACE_API std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
 
 }  // namespace terrace

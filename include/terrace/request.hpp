@@ -23,7 +23,8 @@ inline constexpr Fence no_longer_used{};
 /// allocates no memory.
 struct ReturnedLease {
   RequestId id{};
-  std::optional<Fence> last_use{};  ///< none: used_until() was not called
+  std::optional<Fence> last_use{};               ///< none: used_until() was not called
+  std::optional<std::uint64_t> output_tokens{};  ///< none: set_output_tokens() was not called
   ReturnedLease* next = nullptr;
 };
 
@@ -52,7 +53,7 @@ class TERRACE_API Lease {
   Lease(LeaseHome& home, RequestId id) : Lease{home, id, std::make_unique<ReturnedLease>()} {}
   /// Makes a lease in the memory of a lease that has ended.
   Lease(LeaseHome& home, RequestId id, std::unique_ptr<ReturnedLease> returned) : home_{&home}, lease_{std::move(returned)} {
-    *lease_ = {id, std::nullopt, nullptr};
+    *lease_ = {.id = id};
   }
   ~Lease() { reset(); }
   Lease(Lease&& other) noexcept : home_{other.home_}, lease_{std::move(other.lease_)} {}
@@ -76,6 +77,12 @@ class TERRACE_API Lease {
   /// nothing to wait for. A fence that was never given out is ignored.
   void used_until(Fence fence) {
     if (lease_) lease_->last_use = fence;
+  }
+  /// Tells how many tokens the request has written. The adaptive policy learns from it which requests are continued: a very short
+  /// answer often ends a conversation, or is the call of a tool. The cache gets the last number when the lease ends. Optional:
+  /// without it, the policy knows only after how many requests this one continued an earlier one.
+  void set_output_tokens(std::uint64_t tokens) {
+    if (lease_) lease_->output_tokens = tokens;
   }
   /// Ends the lease now.
   void reset() noexcept {

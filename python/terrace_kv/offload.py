@@ -253,6 +253,14 @@ class OffloadCache(Polled):
         with self._lock:
             check(lib.terrace_offload_touch(self._open(), _pool(pool, made), made._array, made.count))
 
+    def end_request(self, keys: Names, output_tokens: int, pool: int = 0) -> None:
+        """Tells that the engine's last request that used this prefix has ended, after it wrote so many tokens. The default
+        eviction policy learns from it which requests are continued. Optional. Keys that are not cached are ignored."""
+        tokens = in_range("output_tokens", output_tokens, c_uint64)
+        made = self._keys(keys)
+        with self._lock:
+            check(lib.terrace_offload_end_request(self._open(), _pool(pool, made), made._array, made.count, tokens))
+
     # ---- blocks that the engine moves itself
 
     def pin_slots(self, job: int, keys: Names, *, first: int = 0, pool: int = 0) -> list[int]:

@@ -85,6 +85,8 @@ def test_numbers_do_not_wrap_around(cache: OffloadCache, tmp_path: Path) -> None
         ("pool is 65536", lambda: cache.leading(keys, 65536)),
         ("pool is -1", lambda: cache.pin(1, keys, -1)),
         ("pool is 65536", lambda: cache.touch(keys, 65536)),
+        ("pool is 65536", lambda: cache.end_request(keys, 1, 65536)),
+        ("output_tokens is -1", lambda: cache.end_request(keys, -1)),
         ("pool is 65536", lambda: cache.resize_host(3, 65536)),
         ("blocks is 4294967299", lambda: cache.resize_host(2**32 + 3)),
         (r"slots\[0\] is 4294967296", lambda: cache.store(1, keys, slots=[2**32])),

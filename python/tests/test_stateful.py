@@ -389,6 +389,7 @@ host-blocks = 12
             keys = self.cache.keys([key(name) for name in chosen])
             self.cache.look_up(keys)
             self.cache.touch(keys)
+            self.cache.end_request(keys, len(chosen))
 
         calling(call, moment)
 

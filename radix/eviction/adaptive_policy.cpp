@@ -4,45 +4,50 @@
 #include "radix/eviction/landmarks.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <cmath>
 
 namespace terrace {
 namespace {
 
-constexpr std::size_t sample_blocks = 768;
-/// A boost of this many residence times is effectively infinite: a reused block is evicted only if there is no other block.
-constexpr double always = 32;
+constexpr std::size_t shadow_blocks = 768;
+/// A lead of one rule counts half after this many uses of blocks, or after eight times as many as the tier has blocks.
+constexpr double half_life_min = 16'384;
+/// Blocks are remembered until eight times as many blocks as the tier has were used. An eighth of them are in the sample, but not
+/// more than records_max.
+constexpr std::size_t history = 8;
+constexpr std::size_t records_max = 16'384;
 
-/// The rules, from the one that protects reused blocks most to LRU.
-constexpr std::array<RecencyBoost, AdaptivePolicy::rule_count> boosts{
-    RecencyBoost{{0, always, always}}, RecencyBoost{{0, 0, always}}, RecencyBoost{{0, 1, 1}}, RecencyBoost{{0, 0, 0}}};
+/// In requests.
+constexpr std::uint64_t first_read = 200;
+constexpr std::uint64_t read_interval = 100;
+constexpr std::uint64_t valid_after = 50;
+/// Each reading lets the counts fade by this factor.
+constexpr float fading = 0.96F;
 
-constexpr std::size_t measurements_per_residence_time = 8;
-
-/// Ages of ghosts are measured in steps of about 1/256 of the capacity. A GhostTable keeps 16 bits of them, so they wrap around
-/// after 2^16 steps.
-constexpr std::uint32_t ghost_grains_per_capacity = 256;
-/// Ghosts are landmarks, so in long prefixes each represents eight blocks.
-constexpr std::size_t ghosts_per_block = 2;
+std::uint64_t share_of_keys(std::size_t part, std::size_t of) {
+  return (static_cast<std::uint64_t>(part) << 32U) / std::max<std::size_t>(of, 1);
+}
 
 }  // namespace
 
 AdaptivePolicy::AdaptivePolicy(std::uint32_t capacity)
-    : capacity_{capacity},
-      sample_capacity_{std::clamp<std::size_t>(capacity, 1, sample_blocks)},
-      sample_below_{(sample_capacity_ << 32U) / std::max<std::size_t>(capacity, 1)},
-      shadows_{sample_capacity_, boosts},
-      selector_{capacity, sample_capacity_},
-      ghosts_{ghosts_per_block * std::size_t{capacity},
-              static_cast<unsigned>(std::bit_width(capacity / ghost_grains_per_capacity))} {}
+    : capacity_{std::max<std::size_t>(capacity, 1)},
+      shadow_capacity_{std::min(capacity_, shadow_blocks)},
+      records_max_{std::min(capacity_ * history, records_max)},
+      shadow_below_{share_of_keys(shadow_capacity_, capacity_)},
+      reuse_below_{share_of_keys(records_max_, history * capacity_)},
+      kinds_(kinds_kept),
+      shadows_{shadow_capacity_, std::max(half_life_min, 8.0 * static_cast<double>(capacity_)) *
+                                     static_cast<double>(shadow_capacity_) / static_cast<double>(capacity_)},
+      intervals_{records_max_} {}
 
 // ---- blocks --------------------------------------------------------------------------------------------------------------
 
 void AdaptivePolicy::Depths::cut(std::uint32_t depth) {
-  near = std::min(near, depth);
-  far = std::min(far, depth);
   used = std::min(used, depth);
+  once = std::min(once, depth);
+  twice = std::min(twice, depth);
 }
 
 AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
@@ -50,122 +55,64 @@ AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
   return depths_[node.value()];
 }
 
-ReuseClass AdaptivePolicy::reuse_class(NodeId node, std::uint32_t depth) const {
-  if (node.value() >= depths_.size()) return ReuseClass::fresh;
+std::size_t AdaptivePolicy::uses_of(NodeId node, std::uint32_t depth) const {
+  if (node.value() >= depths_.size()) return 0;
   const Depths& depths = depths_[node.value()];
-  return depth < depths.near ? ReuseClass::near : depth < depths.far ? ReuseClass::far : ReuseClass::fresh;
+  return depth < depths.twice ? 2 : depth < depths.once ? 1 : 0;
 }
 
 std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const {
-  switch (reuse_class(node, depth)) {
-    case ReuseClass::fresh: return node.value() < depths_.size() ? depths_[node.value()].far : 0;
-    case ReuseClass::far: return depths_[node.value()].near;
-    case ReuseClass::near: return 0;
+  switch (uses_of(node, depth)) {
+    case 0: return node.value() < depths_.size() ? depths_[node.value()].once : 0;
+    case 1: return depths_[node.value()].twice;
+    default: return 0;
   }
-  TERRACE_CHECK(false);
-}
-
-void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
-  const std::uint32_t first = Landmarks::before(blocks.begin);
-  const std::uint32_t last = Landmarks::before(blocks.end());
-  // A request uses the blocks that it finds before it loads them, and the blocks that it computes after it commits them.
-  const bool loaded = blocks.node.value() < depths_.size() && blocks.end() <= depths_[blocks.node.value()].used;
-  if (loaded) {
-    recall_loaded(blocks, first, last);
-    count_loaded(blocks.keys.size());
-    return;
-  }
-  if (first < last) recall(blocks, first, last);
-  count_inserted(blocks.keys.size());
-}
-
-void AdaptivePolicy::count_inserted(std::size_t blocks) {
-  inserted_since_ += blocks;
-  if (inserted_since_ * measurements_per_residence_time >= capacity_) measure_residence_time();
-}
-
-/// Counts loaded blocks as if they arrived one by one, so that the residence time is measured in equal steps, even for a long
-/// run.
-void AdaptivePolicy::count_loaded(std::size_t blocks) {
-  // The number of blocks until the next measurement.
-  const std::size_t step = (std::max<std::size_t>(capacity_, 1) - 1) / measurements_per_residence_time + 1;
-  while (blocks > 0) {
-    const std::size_t some = std::min(blocks, step - inserted_since_);
-    count_inserted(some);
-    blocks -= some;
-  }
-}
-
-/// Sets the reuse classes of returned blocks from the ghosts of their landmarks [first, last).
-void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
-  if (!ghosts_.age(blocks.keys[Landmarks::depth(first) - blocks.begin], evictions_)) return;
-  // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and forgotten ghosts
-  // are at its end. This allows a binary search.
-  const auto depth_until = [&](std::uint64_t longest) {
-    std::uint32_t low = first;
-    std::uint32_t high = last;
-    while (low < high) {
-      const std::uint32_t middle = low + (high - low) / 2;
-      const auto age = ghosts_.age(blocks.keys[Landmarks::depth(middle) - blocks.begin], evictions_);
-      if (age && *age <= longest) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low == first ? blocks.begin : low == last ? blocks.end() : Landmarks::depth(low);
-  };
-  const std::uint32_t far = depth_until(~std::uint64_t{0});
-  const std::uint32_t near = depth_until(capacity_);
-  Depths& depths = depths_of(blocks.node);
-  if (near > blocks.begin) depths.near = std::max(depths.near, near);
-  depths.far = std::max({depths.far, depths.near, far});
-}
-
-/// Does the same for blocks of a load. Each landmark with a ghost determines the class of itself and the blocks before it,
-/// because the blocks of a load may have been evicted at different times.
-void AdaptivePolicy::recall_loaded(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
-  const auto key = [&](std::uint32_t i) -> const BlockKey& { return blocks.keys[Landmarks::depth(i) - blocks.begin]; };
-  for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(key(i));
-  std::uint32_t near = 0;
-  std::uint32_t far = 0;
-  for (std::uint32_t i = first; i < last; ++i) {
-    const auto age = ghosts_.age(key(i), evictions_);
-    if (!age) continue;
-    far = Landmarks::depth(i) + 1;
-    if (*age <= capacity_) near = far;
-  }
-  if (far == 0) return;
-  Depths& depths = depths_of(blocks.node);
-  depths.near = std::max(depths.near, near);
-  depths.far = std::max({depths.far, depths.near, far});
 }
 
 void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
-  if (now_ == 0 && stamp > 0) measured_at_ = stamp - 1;  // there may have been uses before this policy was set
-  now_ = std::max(now_, stamp);
+  if (stamp > now_) begin_request(stamp);
   Depths& depths = depths_of(blocks.node);
   const std::uint32_t again = std::min(blocks.end(), depths.used);
   if (known < again) {
-    depths.near = std::max(depths.near, again);
-    depths.far = std::max(depths.far, again);
+    if (const std::uint32_t twice = std::min(depths.once, again); twice > known) depths.twice = std::max(depths.twice, twice);
+    depths.once = std::max(depths.once, again);
+  }
+  std::uint64_t last = recall(blocks, depths);
+  if (kind_of(stamp) == ReuseClass::fresh) {
+    if (last == 0) last = last_use_of_leaf(blocks);
+    if (last != 0 && last < stamp) tell_gap(stamp, stamp - last);
   }
   const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.used));
   depths.used = std::max(depths.used, blocks.end());
   if (from < blocks.end()) sample(blocks, from, stamp);
 }
 
-void AdaptivePolicy::on_removed(const BlockRun& blocks) {
-  evictions_ += blocks.keys.size();
-  const std::uint32_t first = Landmarks::before(blocks.begin);
-  const std::uint32_t last = Landmarks::before(blocks.end());
-  for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(blocks.keys[Landmarks::depth(i) - blocks.begin]);
-  for (std::uint32_t i = last; i-- > first;) {
-    const std::uint32_t depth = Landmarks::depth(i);
-    ghosts_.insert(blocks.keys[depth - blocks.begin], evictions_ - (depth - blocks.begin));
-  }
-  depths_of(blocks.node).cut(blocks.begin);
+/// Finds out which of the blocks that are new to the tier were there before: they have been used once already. Returns when the
+/// deepest of them was last used, or 0 if there is none. A block that is not sampled is taken to be like the sampled one before
+/// it.
+std::uint64_t AdaptivePolicy::recall(const BlockRun& blocks, Depths& depths) {
+  std::uint64_t last = 0;
+  std::uint32_t end = blocks.end();  // the first sampled block after those that have returned
+  for_each_sampled(blocks, std::max(blocks.begin, depths.used), [&](std::uint32_t depth, std::uint64_t name) {
+    learn();  // the sample knows which blocks have returned
+    if (const std::optional<std::uint64_t> of_block = intervals_.last_use(name)) {
+      last = *of_block;
+      end = blocks.end();
+    } else {
+      end = std::min(end, depth);
+    }
+  });
+  if (last != 0) depths.once = std::max(depths.once, end);
+  return last;
 }
+
+/// The tier's leaf in the node shows when the blocks before it were last used. Returns 0 if these blocks do not reach it.
+std::uint64_t AdaptivePolicy::last_use_of_leaf(const BlockRun& blocks) const {
+  const std::optional<LeafAge> leaf = leaves_.find(blocks.node);
+  return leaf && leaf->depth < blocks.end() ? leaf->last_use() : 0;
+}
+
+void AdaptivePolicy::on_removed(const BlockRun& blocks) { depths_of(blocks.node).cut(blocks.begin); }
 
 void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
   const Depths whole = depths_of(upper);
@@ -177,91 +124,177 @@ void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
   if (node.value() < depths_.size()) depths_[node.value()].cut(depth);
 }
 
-/// Measures the cache residence time: the number of stamps that pass while the tier takes in as many blocks as it holds.
-void AdaptivePolicy::measure_residence_time() {
-  const double residence_times = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
-  const double measured = static_cast<double>(now_ - measured_at_) / residence_times;
-  residence_time_ = residence_time_ == 0 ? measured : 0.75 * residence_time_ + 0.25 * measured;
-  measured_at_ = now_;
-  inserted_since_ = 0;
+// ---- requests ------------------------------------------------------------------------------------------------------------
+
+void AdaptivePolicy::begin_request(std::uint64_t stamp) {
+  if (now_ == 0) read_at_ = stamp + first_read;  // there may have been uses before this policy was set
+  for (std::uint64_t next = std::max(now_ + 1, stamp - std::min(stamp, kinds_kept - 1)); next <= stamp; ++next)
+    kinds_[next % kinds_kept] = 0;
+  now_ = stamp;
 }
 
-// ---- rules ---------------------------------------------------------------------------------------------------------------
+/// The request continues an earlier one, which is so many requests ago.
+void AdaptivePolicy::tell_gap(std::uint64_t stamp, std::uint64_t requests) {
+  const double gap = std::log2(1.0 + static_cast<double>(requests));
+  tell(stamp, gap < gap_.value() ? ReuseClass::soon : ReuseClass::late);
+  gap_.add(gap);
+}
 
-void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
-  Landmarks::for_each_sampled(blocks, from, sample_below_, [&](std::uint32_t depth, std::uint32_t) {
-    put_off({blocks.keys[depth - blocks.begin].prefix64(), stamp, residence_time_});
+void AdaptivePolicy::on_ended(std::uint64_t stamp, std::uint64_t output_tokens) {
+  const double length = std::log2(1.0 + static_cast<double>(output_tokens));
+  tell(stamp, length < short_output_.value()  ? ReuseClass::short_output
+              : length < long_output_.value() ? ReuseClass::medium_output
+                                              : ReuseClass::long_output);
+  short_output_.add(length);
+  long_output_.add(length);
+}
+
+std::size_t AdaptivePolicy::kind_of(std::uint64_t stamp) const {
+  return stamp + kinds_kept > now_ ? kinds_[stamp % kinds_kept] : std::uint8_t{ReuseClass::fresh};
+}
+
+void AdaptivePolicy::tell(std::uint64_t stamp, ReuseClass::Kind kind) {
+  if (stamp + kinds_kept <= now_) return;
+  kinds_[stamp % kinds_kept] = kind;
+  note({.stamp = stamp, .uses_or_kind = kind, .is_use = false});
+}
+
+// ---- learning ------------------------------------------------------------------------------------------------------------
+
+/// Calls `visit(depth, name)` for each block from depth `from` on that is in one of the samples.
+template <class Visit>
+void AdaptivePolicy::for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const {
+  const std::uint64_t below = std::max(shadow_below_, reuse_below_);
+  Landmarks::for_each_sampled(blocks, from, below, [&](std::uint32_t depth, std::uint32_t stands_for) {
+    visit(depth, blocks.keys[depth - blocks.begin].prefix64() / stands_for);
   });
 }
 
-void AdaptivePolicy::put_off(const SampledUse& use) {
-  if (put_off_.full()) learn_first();  // catch_up() is not called, or a step has very many uses
-  put_off_.push_back(use);
+void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
+  for_each_sampled(blocks, from, [&](std::uint32_t depth, std::uint64_t name) {
+    note({name, stamp, static_cast<std::uint8_t>(uses_of(blocks.node, depth)), true});
+  });
+}
+
+void AdaptivePolicy::note(const Noted& noted) {
+  if (noted_.full()) learn_first();  // catch_up() is not called, or a step has very many uses
+  noted_.push_back(noted);
 }
 
 void AdaptivePolicy::learn_first() const {
-  const SampledUse use = put_off_.front();
-  put_off_.pop_front();
-  selector_.add(shadows_.use(use.name, use.stamp, use.residence_time), use.stamp);
-}
-
-void AdaptivePolicy::learn() const {
-  while (!put_off_.empty()) {
-    if (put_off_.size() > 1) shadows_.prefetch(put_off_[1].name);
-    learn_first();
+  const Noted noted = noted_.front();
+  noted_.pop_front();
+  if (noted.stamp > learned_) {
+    learned_ = noted.stamp;
+    make_valid(learned_);
+    if (learned_ >= read_at_) {
+      intervals_.read(seen_, fading);
+      next_ranks_.begin(seen_);
+      valid_at_ = learned_ + valid_after;
+      read_at_ = learned_ + read_interval;
+    }
+  }
+  if (valid_at_ != 0 && !next_ranks_.done()) next_ranks_.step(seen_);
+  if (!noted.is_use) {
+    shadows_.tell(noted.stamp, intervals_.kind(noted.stamp), noted.uses_or_kind);
+    return intervals_.tell(noted.stamp, noted.uses_or_kind);
+  }
+  const std::uint64_t place = noted.name >> 32U;
+  if (place < reuse_below_) intervals_.use(noted.name, noted.stamp, noted.uses_or_kind);
+  if (place < shadow_below_) {
+    const std::size_t reuse_class = ReuseClass::of(noted.uses_or_kind, intervals_.kind(noted.stamp));
+    shadows_.use(noted.name, noted.stamp, reuse_class, has_ranks_ ? &ranks_ : nullptr);
   }
 }
 
-std::size_t AdaptivePolicy::rule() const {
+void AdaptivePolicy::learn() const {
+  while (!noted_.empty()) learn_first();
+}
+
+/// From this request on, the next ranks count, if they are due.
+void AdaptivePolicy::make_valid(std::uint64_t stamp) const {
+  if (valid_at_ == 0 || stamp < valid_at_) return;
+  while (!next_ranks_.done()) next_ranks_.step(seen_);
+  std::swap(ranks_, next_ranks_);
+  has_ranks_ = true;
+  valid_at_ = 0;
+}
+
+bool AdaptivePolicy::follows_ranks() const {
   learn();
-  return selector_.rule();
+  make_valid(now_);
+  return has_ranks_ && shadows_.ranks_lead();
 }
 
 // ---- leaves --------------------------------------------------------------------------------------------------------------
 
-void AdaptivePolicy::on_evictable(const Leaf& leaf) {
-  leaves_.set(static_cast<std::size_t>(reuse_class(leaf.block.node, leaf.block.depth)), leaf.tenant, LeafAge{leaf});
+std::size_t AdaptivePolicy::class_of(const LeafAge& leaf) const {
+  return ReuseClass::of(uses_of(leaf.node, leaf.depth), kind_of(leaf.last_use()));
 }
 
-/// Compares the oldest leaf of each reuse class. The leaf of the lowest priority is evicted first; of equal priorities, the one
-/// whose last use, plus the time that the rule adds for its class, is the earliest.
-template <class OldestOf>
-std::optional<NodeId> AdaptivePolicy::next_victim(OldestOf oldest_of) const {
-  const RecencyBoost& boost = boosts[rule()];
+float AdaptivePolicy::rank(const LeafAge& leaf, std::size_t reuse_class) const {
+  return ranks_.rank(reuse_class, now_ - std::min(now_, leaf.last_use()));
+}
+
+void AdaptivePolicy::on_evictable(const Leaf& leaf) {
+  const LeafAge age{leaf};
+  leaves_.set(class_of(age), leaf.tenant, age);
+}
+
+/// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
+/// rank; the older one of two with equal rank.
+template <class OldestOf, class NewestOf>
+std::optional<LeafAge> AdaptivePolicy::next_victim(OldestOf oldest_of, NewestOf newest_of) const {
+  const bool by_rank = follows_ranks();
+  std::array<std::optional<LeafAge>, ReuseClass::count> oldest;
   std::optional<LeafAge> first;
-  double first_age = 0;
-  for (std::size_t reuse_class = 0; reuse_class < reuse_class_count; ++reuse_class) {
-    const std::optional<LeafAge> leaf = oldest_of(reuse_class);
-    if (!leaf) continue;
-    const double age = boost.age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
-    const bool goes_first =
-        !first || leaf->priority() < first->priority() || (leaf->priority() == first->priority() && age < first_age);
-    if (!goes_first) continue;
-    first = leaf;
-    first_age = age;
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
+    oldest[reuse_class] = oldest_of(reuse_class);
+    if (oldest[reuse_class] && (!first || *oldest[reuse_class] < *first)) first = oldest[reuse_class];
   }
-  if (!first) return std::nullopt;
-  return first->node;
+  if (!first || !by_rank) return first;
+  const Priority priority = first->priority();
+  std::optional<LeafAge> lowest;
+  float lowest_rank = 0;
+  const auto compare = [&](const std::optional<LeafAge>& leaf, std::size_t reuse_class) {
+    if (!leaf || leaf->priority() != priority) return;
+    const float of_leaf = rank(*leaf, reuse_class);
+    if (lowest && (of_leaf > lowest_rank || (of_leaf == lowest_rank && *lowest < *leaf))) return;
+    lowest = leaf;
+    lowest_rank = of_leaf;
+  };
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
+    if (!oldest[reuse_class]) continue;
+    compare(oldest[reuse_class], reuse_class);
+    compare(newest_of(reuse_class, priority), reuse_class);
+  }
+  return lowest;
 }
 
 std::optional<NodeId> AdaptivePolicy::victim() const {
-  return next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); });
+  const auto leaf =
+      next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); },
+                  [&](std::size_t reuse_class, Priority priority) { return leaves_.newest(reuse_class, priority); });
+  return leaf ? std::optional{leaf->node} : std::nullopt;
 }
 
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
-  return next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); });
+  const auto leaf =
+      next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); },
+                  [&](std::size_t reuse_class, Priority priority) { return leaves_.newest(reuse_class, priority, tenant); });
+  return leaf ? std::optional{leaf->node} : std::nullopt;
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {
-  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held() +
-         put_off_.capacity() * sizeof(SampledUse);
+  return shadows_.bytes_held() + intervals_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held() + kinds_.capacity() +
+         noted_.capacity() * sizeof(Noted);
 }
 
 void AdaptivePolicy::check_invariants() const {
   leaves_.check_invariants();
   shadows_.check_invariants();
-  for (std::size_t node = 0; node < depths_.size(); ++node) TERRACE_CHECK(depths_[node].near <= depths_[node].far);
-  TERRACE_CHECK(rule() < rule_count);
+  intervals_.check_invariants();
+  for (std::size_t node = 0; node < depths_.size(); ++node) TERRACE_CHECK(depths_[node].twice <= depths_[node].once);
 }
 
 }  // namespace terrace

@@ -1,61 +1,47 @@
 #pragma once
 
 #include "base/chunked_table.hpp"
-#include "radix/eviction/ghost_table.hpp"
 #include "radix/eviction/leaf_heaps.hpp"
-#include "radix/eviction/policy_selector.hpp"
+#include "radix/eviction/reuse_index.hpp"
 #include "radix/eviction/shadow_caches.hpp"
 
 #include <boost/circular_buffer.hpp>
 
 namespace terrace {
 
-/// The default policy: it chooses among four simple rules the rule that recently had the most hits.
+/// The default policy: it evicts the leaf of the lowest *rank*. The rank is the number of hits for each request that the tier
+/// would keep the leaf (ReuseRanks). It depends on the leaf's class and age, and is learned from what happened to blocks of the
+/// same class and age. docs/design/eviction-policies.md explains each part.
 ///
-/// *The rules.* Every rule evicts the least recently used leaf first, but treats a block that has been used again as if its last
-/// use were later than it was. The rules differ in this additional time (RecencyBoost, in cache residence times of the tier):
+/// *Candidates.* Leaves are in one list for each class (ReuseClass), ordered by last use (LeafHeaps). Only the oldest and the
+/// newest leaf of each list are compared. The newest one matters: if blocks of a class return late or never, it has to wait
+/// longest.
 ///
-/// - none: this is LRU;
-/// - one residence time: a reused block stays somewhat longer;
-/// - a very large number of residence times, in one rule for blocks that were used again soon, and in another for all blocks that
-///   were used again: a block without a second use is always evicted first, as in LRU-2.
+/// *Uses.* A request that uses a block uses all blocks before it. So blocks have never been used less often than the blocks after
+/// them, and two depths of a node describe all of its blocks.
 ///
-/// No fixed rule is always best. If the tier is small for its workload, new blocks must not replace blocks that are used
-/// repeatedly. If it is large, blocks that were popular long ago must not stay. In a prefix tree, a second use indicates a shared
-/// prompt or a conversation that continues. The end of an answer that is never requested again has no second use.
+/// *Requests.* The class of a leaf also tells of what kind the last request was that used it: it belongs to the stamp of the use,
+/// not to the leaf. A request begins as one that continues another one, or not. If its output length is told at its end
+/// (on_ended), this counts instead.
 ///
-/// *Reuse classes.* A request that uses a block uses all blocks before it. So the ReuseClass of blocks never gets better along a
-/// prefix, and three depths per node describe all blocks of the node. For evicted blocks, only landmarks are remembered
-/// (GhostTable): the first eight blocks of a prefix, and every eighth block after them. When a prefix returns, O(log n) of its
-/// landmarks are looked up.
+/// *The sample.* Which blocks are sampled depends only on their keys. For long prefixes only landmarks are sampled (Landmarks).
+/// One sample has up to 16,384 of the blocks that were used lately, evicted blocks included. It shows when blocks are used again
+/// (ReuseIntervals), and which blocks return after their eviction. Another one represents 768 blocks of the tier, for
+/// ShadowCaches: if LRU has lately had more hits there than the ranks, the policy is LRU.
 ///
-/// *The choice of a rule.* Every rule runs a shadow cache over a fixed sample of the blocks, which their keys determine. The
-/// sample represents 768 of the blocks that the tier holds, or all blocks if it holds fewer. A tier of 6144 blocks or more
-/// samples only landmarks. A landmark after the first eight blocks is eight times as likely to be sampled, because it represents
-/// eight blocks. PolicySelector chooses the rule by the hits of the shadow caches: LRU until another rule is clearly ahead, and
-/// LRU again when that rule falls behind; while there are no misses, the rule that protects reused blocks most. A change of the
-/// rule moves no leaves: there is one heap of leaves per reuse class, ordered by last use, and a rule only compares the tops of
-/// the three heaps.
+/// *Determined by what happened.* New ranks are made from the counts at every hundredth request, and are valid from the fiftieth
+/// request after it. Uses of the sample are noted, and learned in catch_up() or just before they are needed. So a victim does not
+/// depend on when catch_up() is called.
 ///
-/// *Deferred work.* A sampled use takes a few hundred nanoseconds in the shadow caches, and a waiting request needs no rule
-/// unless a block must be evicted for it. So sampled uses are recorded, and the shadow caches process them in catch_up(), or
-/// directly before a rule is needed. Each record has the residence time at the time of the use, so the result is the same.
-///
-/// The design follows sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using
-/// miniature simulations", ATC 2017) and the choice among experts by their recent hits (Gramacy, Warmuth, Brandt, Ari, "Adaptive
-/// caching by refetching", NIPS 2002).
-///
-/// Threads: one. Each event of a run costs O(log n), and reads one of eight keys.
+/// Threads: one. Each event of a run costs O(log n), and reads one of eight keys in a tier of 16,384 blocks or more.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
-  static constexpr std::size_t rule_count = PolicySelector::rule_count;
-
   explicit AdaptivePolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
   [[nodiscard]] bool keeps_pinned() const override { return true; }
-  void on_inserted(const BlockRun& blocks) override;
   void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_ended(std::uint64_t stamp, std::uint64_t output_tokens) override;
   void on_removed(const BlockRun& blocks) override;
   void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override;
   void on_gone(NodeId node, std::uint32_t depth) override;
@@ -68,60 +54,76 @@ class AdaptivePolicy final : public EvictionPolicy {
   void catch_up() override { learn(); }
   [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override;
-  [[nodiscard]] std::size_t ghosts() const override { return ghosts_.size(); }
+  /// Returns the number of sampled blocks, those in the tier included.
+  [[nodiscard]] std::size_t ghosts() const override { return intervals_.records(); }
   void check_invariants() const override;
 
-  /// Returns the current rule, from 0 (protects reused blocks most) to rule_count - 1 (LRU).
-  [[nodiscard]] std::size_t rule() const;
+  /// Returns true if the policy follows the ranks now, and false if it is LRU.
+  [[nodiscard]] bool follows_ranks() const;
 
  private:
-  /// The reuse classes of a node's blocks, by depth: blocks before `near` are near; blocks from `near` on and before `far` are
-  /// far. Blocks before `used` have been used since they were last evicted (or were added to the tree).
+  /// How often a node's blocks were used, by depth: blocks before `used` have been used since they came into the tier, blocks
+  /// before `once` once more (or they have returned), and blocks before `twice` at least twice more.
   struct Depths {
-    std::uint32_t near = 0;
-    std::uint32_t far = 0;
     std::uint32_t used = 0;
+    std::uint32_t once = 0;
+    std::uint32_t twice = 0;
 
     void cut(std::uint32_t depth);
   };
-
-  /// A use of a sampled block that the shadow caches have not processed yet.
-  struct SampledUse {
+  /// Something to be learned: the use of a sampled block, or the kind of a request.
+  struct Noted {
     std::uint64_t name = 0;
     std::uint64_t stamp = 0;
-    double residence_time = 0;
+    std::uint8_t uses_or_kind = 0;
+    bool is_use = false;
   };
-  static constexpr std::size_t put_off_max = 256;
+  static constexpr std::size_t noted_max = 256;
+  static constexpr std::uint64_t kinds_kept = 65'536;
 
   [[nodiscard]] Depths& depths_of(NodeId node);
-  [[nodiscard]] ReuseClass reuse_class(NodeId node, std::uint32_t depth) const;
-  void recall(const BlockRun& blocks, std::uint32_t first, std::uint32_t last);
-  void recall_loaded(const BlockRun& blocks, std::uint32_t first, std::uint32_t last);
-  void count_inserted(std::size_t blocks);
-  void count_loaded(std::size_t blocks);
+  [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
+  [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
+  void begin_request(std::uint64_t stamp);
+  [[nodiscard]] std::uint64_t recall(const BlockRun& blocks, Depths& depths);
+  [[nodiscard]] std::uint64_t last_use_of_leaf(const BlockRun& blocks) const;
+  void tell_gap(std::uint64_t stamp, std::uint64_t requests);
+  [[nodiscard]] std::size_t kind_of(std::uint64_t stamp) const;
+  void tell(std::uint64_t stamp, ReuseClass::Kind kind);
+  template <class Visit>
+  void for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const;
   void sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp);
-  void put_off(const SampledUse& use);
+  void note(const Noted& noted);
   void learn() const;
   void learn_first() const;
-  void measure_residence_time();
-  template <class OldestOf>
-  [[nodiscard]] std::optional<NodeId> next_victim(OldestOf oldest_of) const;
+  void make_valid(std::uint64_t stamp) const;
+  [[nodiscard]] float rank(const LeafAge& leaf, std::size_t reuse_class) const;
+  template <class OldestOf, class NewestOf>
+  [[nodiscard]] std::optional<LeafAge> next_victim(OldestOf oldest_of, NewestOf newest_of) const;
 
   std::size_t capacity_;
-  std::size_t sample_capacity_;
-  std::uint64_t sample_below_;  ///< a block is sampled if the upper 32 bits of its key's prefix64() are less than this
-  std::uint64_t evictions_ = 0;
-  std::uint64_t now_ = 0;          ///< the latest stamp of a use
-  double residence_time_ = 0;      ///< in stamps
-  std::uint64_t measured_at_ = 0;  ///< stamp of the last measurement of the residence time
-  std::size_t inserted_since_ = 0;
-  // Const functions that need the rule first do the deferred work, so these members are mutable.
+  std::size_t shadow_capacity_;
+  std::size_t records_max_;
+  std::uint64_t shadow_below_;  ///< a block is in a sample if the upper 32 bits of its key's prefix64() are less than this
+  std::uint64_t reuse_below_;
+  std::uint64_t now_ = 0;            ///< the latest stamp of a use
+  std::vector<std::uint8_t> kinds_;  ///< by stamp: the kind of the request
+  Quantile gap_{0.5, 5};
+  Quantile short_output_{1.0 / 3, 6};
+  Quantile long_output_{2.0 / 3, 8};
+  // Const functions that need ranks first do the deferred work, so these members are mutable.
   mutable ShadowCaches shadows_;
-  mutable PolicySelector selector_;
-  mutable boost::circular_buffer<SampledUse> put_off_{put_off_max};
-  GhostTable ghosts_;
+  mutable ReuseIntervals intervals_;
+  mutable ReuseIntervals::Seen seen_;  ///< the counts from which next_ranks_ are made
+  mutable ReuseRanks ranks_;
+  mutable ReuseRanks next_ranks_;
+  mutable bool has_ranks_ = false;
+  mutable std::uint64_t learned_ = 0;   ///< the latest stamp that has been learned
+  mutable std::uint64_t read_at_ = 0;   ///< stamp at which the counts are read next
+  mutable std::uint64_t valid_at_ = 0;  ///< stamp from which on next_ranks_ are valid; 0: there are none
+  mutable boost::circular_buffer<Noted> noted_{noted_max};
   ChunkedTable<Depths> depths_;  ///< by node
-  LeafHeaps leaves_{reuse_class_count};
+  LeafHeaps leaves_{ReuseClass::count};
 };
 
 }  // namespace terrace

@@ -2,68 +2,102 @@
 
 #include "base/check.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 namespace terrace {
+namespace {
 
-ShadowCaches::ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, rule_count>& rules) : capacity_{capacity} {
+/// The newest block of a class that the present request has not used is looked for among this many.
+constexpr int newest_max = 16;
+
+}  // namespace
+
+ShadowCaches::ShadowCaches(std::size_t capacity, double half_life) : capacity_{capacity}, fading_{std::exp2(-1 / half_life)} {
   TERRACE_CHECK(capacity > 0 && capacity <= capacity_max);
-  for (std::size_t rule = 0; rule < rule_count; ++rule) rules_[rule].recency_boost = rules[rule];
-  // The largest number of records: no two rules hold the same block, all ghosts are used, and each rule holds one block more
-  // during a use().
-  const std::size_t most = (rule_count + ghosts_per_block) * capacity + rule_count;
-  static_assert((rule_count + ghosts_per_block) * capacity_max + rule_count < none);
+  // No block is in both caches, and each has one block more during a use().
+  const std::size_t most = 2 * (capacity + 1);
+  static_assert(2 * (capacity_max + 1) < none);
   records_.resize(most);
   for (std::size_t index = most; index-- > 0;) records_[index].next = std::exchange(free_, static_cast<Index>(index));
   buckets_.assign(std::bit_ceil(most), none);
 }
 
-std::uint32_t ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, double residence_time) {
+void ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, std::size_t reuse_class, const ReuseRanks* ranks) {
   const Index index = find_or_add(name);
-  const std::uint32_t had = records_[index].holders;
-  records_[index].last = stamp;
-  for (std::size_t rule = 0; rule < rule_count; ++rule) use_by(rule, index, residence_time);
-  return had;
-}
-
-void ShadowCaches::use_by(std::size_t r, Index index, double residence_time) {
-  Rule& rule = rules_[r];
   Record& record = records_[index];
-  ReuseClass& reuse_class = record.reuse_classes[r];
-  if ((record.holders >> r & 1U) != 0) {
-    take_out(line_of(rule, reuse_class), index, links_in(r));
-    reuse_class = ReuseClass::near;
-    push_newest(line_of(rule, reuse_class), index, links_in(r));
-    return;
+  lead_ = lead_ * fading_ + (record.holders >> ranked & 1) - (record.holders >> lru & 1);
+  if (lead_ != 0) ranks_lead_ = lead_ > 0;
+  for (const std::size_t cache : {lru, ranked}) {
+    if ((record.holders >> cache & 1) != 0) take_out(cache, index);
+    else ++blocks_[cache];
   }
-  if (record.evictions[r] != 0) reuse_class = reuse_class_on_return(rule.evictions - record.evictions[r], capacity_);
-  if (record.holders == 0) take_out(ghosts_, index, links_of_ghost());
-  record.holders = static_cast<std::uint8_t>(record.holders | 1U << r);
-  push_newest(line_of(rule, reuse_class), index, links_in(r));
-  if (++rule.blocks > capacity_) evict_one(r, residence_time);
+  record.holders = 1U << lru | 1U << ranked;
+  record.last = stamp;
+  record.reuse_class = static_cast<std::uint8_t>(reuse_class);
+  for (const std::size_t cache : {lru, ranked}) push_newest(cache, index);
+  if (blocks_[lru] > capacity_) evict(lru, by_use_.oldest);
+  if (blocks_[ranked] <= capacity_) return;
+  if (ranks != nullptr) return evict(ranked, next_by_rank(stamp, *ranks));
+  Index oldest = none;
+  for (const Line& line : by_class_) {
+    if (line.oldest != none && (oldest == none || records_[line.oldest].last < records_[oldest].last)) oldest = line.oldest;
+  }
+  evict(ranked, oldest);
 }
 
-void ShadowCaches::evict_one(std::size_t r, double residence_time) {
-  Rule& rule = rules_[r];
-  Index oldest = none;
-  double oldest_age = 0;
-  for (std::size_t line = 0; line < reuse_class_count; ++line) {
-    const Index index = rule.lines[line].oldest;
-    if (index == none) continue;
-    const double age = rule.recency_boost.age(static_cast<ReuseClass>(line), records_[index].last, residence_time);
-    if (oldest != none && age >= oldest_age) continue;
-    oldest = index;
-    oldest_age = age;
+void ShadowCaches::tell(std::uint64_t stamp, std::size_t before, std::size_t kind) {
+  if (before == kind) return;
+  for (std::size_t uses = 0; uses < ReuseClass::uses; ++uses) {
+    Index at = by_class_[ReuseClass::of(uses, before)].newest;
+    while (at != none && records_[at].last >= stamp) {
+      const Index index = std::exchange(at, records_[at].links[ranked].older);
+      if (records_[index].last != stamp) continue;
+      take_out(ranked, index);
+      records_[index].reuse_class = static_cast<std::uint8_t>(ReuseClass::of(uses, kind));
+      insert_by_use(ranked, index);
+    }
   }
-  Record& record = records_[oldest];
-  take_out(line_of(rule, record.reuse_classes[r]), oldest, links_in(r));
-  record.evictions[r] = ++rule.evictions;
-  --rule.blocks;
-  record.holders = static_cast<std::uint8_t>(record.holders & ~(1U << r));
+}
+
+/// Returns the block of the lowest rank, and the older one of two with equal rank, of the oldest and the newest of each class.
+/// Blocks of the present request go only if there is no other.
+ShadowCaches::Index ShadowCaches::next_by_rank(std::uint64_t stamp, const ReuseRanks& ranks) const {
+  Index lowest = none;
+  float lowest_rank = 0;
+  Index any = none;
+  const auto compare = [&](Index index) {
+    const Record& record = records_[index];
+    const float rank = ranks.rank(record.reuse_class, stamp - std::min(stamp, record.last));
+    if (lowest != none && (rank > lowest_rank || (rank == lowest_rank && record.last >= records_[lowest].last))) return;
+    lowest = index;
+    lowest_rank = rank;
+  };
+  for (const Line& line : by_class_) {
+    if (line.oldest == none) continue;
+    any = line.oldest;
+    if (records_[line.oldest].last >= stamp) continue;
+    compare(line.oldest);
+    Index newest = line.newest;
+    for (int looked = 0; looked < newest_max && records_[newest].last >= stamp; ++looked)
+      newest = records_[newest].links[ranked].older;
+    if (records_[newest].last < stamp) compare(newest);
+  }
+  return lowest == none ? any : lowest;
+}
+
+void ShadowCaches::evict(std::size_t cache, Index index) {
+  Record& record = records_[index];
+  take_out(cache, index);
+  --blocks_[cache];
+  record.holders = static_cast<std::uint8_t>(record.holders & ~(1U << cache));
   if (record.holders != 0) return;
-  push_newest(ghosts_, oldest, links_of_ghost());
-  if (ghosts_.size > ghosts_per_block * capacity_) forget(ghosts_.oldest);
+  Index* at = &bucket_of(record.name);
+  while (*at != index) at = &records_[*at].next;
+  *at = std::exchange(record.next, free_);
+  free_ = index;
 }
 
 ShadowCaches::Index ShadowCaches::find_or_add(std::uint64_t name) {
@@ -74,36 +108,35 @@ ShadowCaches::Index ShadowCaches::find_or_add(std::uint64_t name) {
   const Index index = free_;
   TERRACE_CHECK(index != none);
   free_ = records_[index].next;
-  records_[index] = {};
-  records_[index].name = name;
-  records_[index].next = first;
-  first = index;
-  push_newest(ghosts_, index, links_of_ghost());
+  records_[index] = {.name = name, .next = std::exchange(first, index)};
   return index;
 }
 
-void ShadowCaches::forget(Index index) {
-  take_out(ghosts_, index, links_of_ghost());
-  Index* at = &bucket_of(records_[index].name);
-  while (*at != index) at = &records_[*at].next;
-  *at = std::exchange(records_[index].next, free_);
-  free_ = index;
-}
-
-template <class LinksOf>
-void ShadowCaches::push_newest(Line& line, Index index, LinksOf links_of) {
-  links_of(index) = {none, line.newest};
-  (line.newest == none ? line.oldest : links_of(line.newest).newer) = index;
+void ShadowCaches::push_newest(std::size_t cache, Index index) {
+  Record& record = records_[index];
+  Line& line = line_of(cache, record);
+  record.links[cache] = {none, line.newest};
+  (line.newest == none ? line.oldest : records_[line.newest].links[cache].newer) = index;
   line.newest = index;
-  ++line.size;
 }
 
-template <class LinksOf>
-void ShadowCaches::take_out(Line& line, Index index, LinksOf links_of) {
-  const Links links = links_of(index);
-  (links.newer == none ? line.newest : links_of(links.newer).older) = links.older;
-  (links.older == none ? line.oldest : links_of(links.older).newer) = links.newer;
-  --line.size;
+/// Inserts a block that is not older than all but a few of its line.
+void ShadowCaches::insert_by_use(std::size_t cache, Index index) {
+  Line& line = line_of(cache, records_[index]);
+  Index newer = none;
+  Index older = line.newest;
+  while (older != none && records_[older].last > records_[index].last)
+    newer = std::exchange(older, records_[older].links[cache].older);
+  records_[index].links[cache] = {newer, older};
+  (newer == none ? line.newest : records_[newer].links[cache].older) = index;
+  (older == none ? line.oldest : records_[older].links[cache].newer) = index;
+}
+
+void ShadowCaches::take_out(std::size_t cache, Index index) {
+  Line& line = line_of(cache, records_[index]);
+  const Links links = records_[index].links[cache];
+  (links.newer == none ? line.newest : records_[links.newer].links[cache].older) = links.older;
+  (links.older == none ? line.oldest : records_[links.older].links[cache].newer) = links.newer;
 }
 
 std::size_t ShadowCaches::bytes_held() const {
@@ -112,30 +145,23 @@ std::size_t ShadowCaches::bytes_held() const {
 
 void ShadowCaches::check_invariants() const {
   std::vector<std::uint8_t> holders(records_.size());
-  for (std::size_t rule = 0; rule < rule_count; ++rule) {
-    TERRACE_CHECK(rules_[rule].blocks <= capacity_);
-    std::size_t in_lines = 0;
-    for (std::size_t line = 0; line < reuse_class_count; ++line) {
-      std::size_t size = 0;
-      Index newer = none;
-      for (Index at = rules_[rule].lines[line].newest; at != none; at = records_[at].links[rule].older) {
-        TERRACE_CHECK(records_[at].links[rule].newer == newer);
-        TERRACE_CHECK(static_cast<std::size_t>(records_[at].reuse_classes[rule]) == line);
-        holders[at] = static_cast<std::uint8_t>(holders[at] | 1U << rule);
-        ++size;
-        newer = at;
-      }
-      TERRACE_CHECK(rules_[rule].lines[line].oldest == newer);
-      TERRACE_CHECK(rules_[rule].lines[line].size == size);
-      in_lines += size;
+  std::array<std::size_t, 2> blocks{};
+  const auto follow = [&](std::size_t cache, const Line& line) {
+    Index newer = none;
+    for (Index at = line.newest; at != none; newer = at, at = records_[at].links[cache].older) {
+      TERRACE_CHECK(records_[at].links[cache].newer == newer);
+      holders[at] = static_cast<std::uint8_t>(holders[at] | 1U << cache);
+      ++blocks[cache];
     }
-    TERRACE_CHECK(in_lines == rules_[rule].blocks);
-  }
-  TERRACE_CHECK(ghosts_.size <= ghosts_per_block * capacity_);
+    TERRACE_CHECK(line.oldest == newer);
+  };
+  follow(lru, by_use_);
+  for (const Line& line : by_class_) follow(ranked, line);
+  TERRACE_CHECK(blocks == blocks_ && blocks[lru] <= capacity_ && blocks[ranked] <= capacity_);
   std::size_t remembered = 0;
   for (const Index first : buckets_) {
     for (Index at = first; at != none; at = records_[at].next) {
-      TERRACE_CHECK(records_[at].holders == holders[at]);
+      TERRACE_CHECK(records_[at].holders == holders[at] && holders[at] != 0);
       ++remembered;
     }
   }

@@ -155,6 +155,9 @@ class PrefixTree {
   /// block's last use does not change it.
   void touch(Prefix prefix, std::uint64_t stamp);
   [[nodiscard]] std::uint64_t last_use(BlockRef block) const;
+  /// Tells the policies that the request with this stamp has written so many output tokens. Call it before its blocks are
+  /// unpinned.
+  void end_request(std::uint64_t stamp, std::uint64_t output_tokens);
 
   /// Gives the prefix's blocks this priority, unless another retention gives them a higher one. A second call with the same id
   /// replaces its priority. Cost: the nodes of the prefix, times their retentions.

@@ -125,6 +125,10 @@ void PrefixTree::touch(Prefix prefix, std::uint64_t stamp) {
   }
 }
 
+void PrefixTree::end_request(std::uint64_t stamp, std::uint64_t output_tokens) {
+  for (EvictionPolicy* const policy : followers_) policy->on_ended(stamp, output_tokens);
+}
+
 void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp) {
   Node& node = nodes_[id.value()];
   if (blocks == node.size && node.marks == Node::none) {

@@ -138,6 +138,7 @@ struct AsyncCache::State final : LeaseHome {
         loads.erase(loading);
       }
       if (ended->last_use) lease.used_until(*ended->last_use);
+      if (ended->output_tokens) lease.set_output_tokens(*ended->output_tokens);
       lease.reset();
     });
   }

@@ -62,6 +62,7 @@ void CacheState::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
   const bool is_fenced = lease->last_use && given_out(*lease->last_use);
   const Fence after = is_fenced ? *lease->last_use : parts.transfers.after_all_work();
   const bool is_known = is_fenced || parts.transfers.reached() >= after;
+  if (lease->output_tokens) manager.requests().set_output_tokens(lease->id, *lease->output_tokens);
   const Result<void> released =
       is_known ? manager.requests().release(lease->id, after) : manager.requests().quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());

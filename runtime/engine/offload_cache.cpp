@@ -133,6 +133,10 @@ Result<void> OffloadCache::touch(std::span<const BlockKey> keys, PoolId pool, Ke
   return state_.act([&](CacheManager& manager) { return manager.offload().touch(keys, order, pool); });
 }
 
+Result<void> OffloadCache::end_request(std::span<const BlockKey> keys, std::uint64_t output_tokens, PoolId pool, KeyOrder order) {
+  return state_.act([&](CacheManager& manager) { return manager.offload().end_request(keys, order, pool, output_tokens); });
+}
+
 Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
   const Result<std::uint32_t> reserved =
       state_.change([&](CacheManager& manager) { return manager.offload().reserve(order, slots); });

@@ -23,7 +23,7 @@ namespace {
 
 using tools::PolicyKind;
 
-constexpr std::size_t ghosts_per_block_max = 4;
+constexpr std::size_t ghosts_per_block_max = 8;
 
 /// Forwards every call to a policy, and keeps a simple record for comparison.
 class Watched final : public EvictionPolicy {

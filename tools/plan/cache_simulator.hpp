@@ -4,7 +4,9 @@
 #include "radix/tree/prefix_tree.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <vector>
 
 namespace terrace::tools {
 
@@ -14,8 +16,9 @@ class CacheSimulator {
  public:
   CacheSimulator(EvictionPolicy& policy, std::uint32_t capacity) : capacity_{capacity} { tree_.set_policy(device, policy); }
 
-  /// Serves one request. Returns how many of its blocks were cached. Blocks beyond the capacity are not cached.
-  std::uint32_t serve(std::span<const BlockKey> keys) {
+  /// Serves one request. Returns how many of its blocks were cached. Blocks beyond the capacity are not cached. `output_tokens`:
+  /// the length of the answer, for the policy, if it is known.
+  std::uint32_t serve(std::span<const BlockKey> keys, std::optional<std::uint64_t> output_tokens = {}) {
     if (keys.size() > capacity_) keys = keys.first(capacity_);
     const Prefix hit = tree_.find(keys);
     tree_.pin(hit);
@@ -27,10 +30,10 @@ class CacheSimulator {
     }
     const Prefix whole = tree_.extend(hit, keys.subspan(hit.length));
     tree_.pin(whole);
-    for (std::uint32_t depth = hit.length; depth < whole.length; ++depth) {
-      tree_.set_copy({whole.node, depth}, device, Copy{CopyState::ready, SlotId{0}});
-    }
+    slots_.resize(whole.length - hit.length);
+    tree_.fill(whole, device, slots_, CopyState::ready);
     tree_.touch(whole, stamp_);
+    if (output_tokens) tree_.end_request(stamp_, *output_tokens);
     tree_.unpin(whole);
     tree_.unpin(hit);
     return hit.length;
@@ -44,6 +47,7 @@ class CacheSimulator {
   std::uint32_t capacity_;
   PrefixTree tree_;
   std::uint64_t stamp_ = 0;
+  std::vector<SlotId> slots_;  ///< the simulation has no memory, so all slots are the same
 };
 
 }  // namespace terrace::tools

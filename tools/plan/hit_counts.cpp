@@ -190,7 +190,8 @@ std::uint64_t default_hits(const RequestLog& log, std::uint32_t capacity, const 
     log.read(request, prefix);
     keys.clear();
     for (const BlockNumber block : prefix) keys.push_back(log.key(block));
-    if (!keys.empty()) hits += cache.serve(keys);
+    const std::uint32_t output = request.output_tokens;
+    if (!keys.empty()) hits += cache.serve(keys, output > 0 ? std::optional<std::uint64_t>{output} : std::nullopt);
   }
   return hits;
 }

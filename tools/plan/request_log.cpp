@@ -17,7 +17,7 @@ void RequestLog::add(const TraceRequest& request) {
   if (requests_.size() == numbers_max) throw std::length_error{"the workload has too many requests"};
   const std::uint32_t full = request.input_tokens / block_tokens_;
   TERRACE_CHECK(request.hash_ids.size() >= full);
-  Request added{.blocks = full};
+  Request added{.blocks = full, .output_tokens = request.output_tokens};
   for (const BlockKey& key : keys_.keys(std::span{request.hash_ids}.first(full))) {
     if (blocks_.size() == numbers_max) throw std::length_error{"the workload has too many different blocks"};
     const auto [at, is_new] = numbers_.try_emplace(key, different_blocks());

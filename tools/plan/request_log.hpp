@@ -15,17 +15,18 @@ namespace terrace::tools {
 /// number is higher than that of the block before it.
 using BlockNumber = std::uint32_t;
 
-/// The prompts of a workload, in order, for simulations that read them several times. Only full blocks count, and outputs do not.
-/// Two prompts have a block in common if they are equal up to the end of that block; the keys decide (KeyMaker).
+/// The prompts of a workload, in order, for simulations that read them several times. Only full blocks count, and of outputs only
+/// the length. Two prompts have a block in common if they are equal up to the end of that block; the keys decide (KeyMaker).
 ///
-/// Memory: 8 bytes for each request, and about 200 for each different block. A request has only the number of its last block,
+/// Memory: 12 bytes for each request, and about 200 for each different block. A request has only the number of its last block,
 /// because each block knows the one before it. Threads: any may read; one may add while none reads.
 class RequestLog {
  public:
   /// A request, or the part of it that counts: the prefix of `blocks` blocks that ends with `last`.
   struct Request {
     std::uint32_t blocks = 0;
-    BlockNumber last = 0;  ///< not used if `blocks` is 0
+    BlockNumber last = 0;             ///< not used if `blocks` is 0
+    std::uint32_t output_tokens = 0;  ///< 0: the workload does not say
   };
 
   /// Keys begin at `root`, with which a policy that samples keys decides.

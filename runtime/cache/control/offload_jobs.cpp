@@ -179,6 +179,12 @@ Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, KeyOrder order, 
   return {};
 }
 
+Result<void> OffloadJobs::end_request(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::uint64_t output_tokens) {
+  if (!groups_.has(pool)) return no_such_pool;
+  groups_.at(pool).end_request(keys, order, output_tokens);
+  return {};
+}
+
 Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
   if (stopped_) return no_more_orders;
   if (state_.status != CacheStatus::normal) return Errc::paused;

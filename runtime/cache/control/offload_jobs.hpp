@@ -46,6 +46,7 @@ class OffloadJobs {
                                           std::span<SlotId> slots);
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
   Result<void> touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool);
+  Result<void> end_request(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::uint64_t output_tokens);
   [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
   [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
   void stop_accepting() { stopped_ = true; }

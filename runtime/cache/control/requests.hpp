@@ -79,6 +79,8 @@ class Requests {
   /// Ends the request in any state: frees its own slots and unpins its hits. Compute that was launched up to `last_use` may still
   /// touch its slots. Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
+  /// The lease of the request is about to end: release() or quarantine() follows. It has written this many tokens.
+  void set_output_tokens(RequestId id, std::uint64_t tokens);
   /// Ends a request if its last use by compute is not known. `until` is a fence after all work that compute has been given so
   /// far; it must not decrease from call to call. The request's own slots are quarantined until end_quarantines() is called with
   /// that fence or a later one. Its hits stay pinned until then, unless one of its loads fails or the cache is cleared. A request
@@ -178,6 +180,7 @@ class Requests {
     std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
     TenantId tenant;
     std::uint64_t stamp = 0;
+    std::optional<std::uint64_t> output_tokens;  ///< set at the end of the lease, if the engine has told it
     Epoch epoch;
     TimePoint deadline = never;
     ErrorCode error;        ///< in state failed: why

@@ -105,6 +105,7 @@ class Residency {
   /// are dropped, unless another request pins them. `missing`: a block of the prefix whose copy has just failed.
   void unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
   void touch(Prefix prefix, std::uint64_t stamp) { tree_.touch(prefix, stamp); }
+  void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { tree_.end_request(stamp, output_tokens); }
   void retain(Prefix prefix, RetentionId id, Priority priority) { tree_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { tree_.end_retention(prefix, id); }
   /// Hides everything that is cached now (PrefixTree::hide_all). The sample forgets it.

@@ -186,6 +186,15 @@ void TieredPool::use(std::span<const BlockKey> keys, KeyOrder order, std::uint64
   }
 }
 
+void TieredPool::end_request(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t output_tokens) {
+  named_copies_.find(keys, order, named_);
+  if (named_copies_.flat(order) || named_.empty() || named_.front().length == 0) return;
+  const Prefix used = named_.front();
+  pin(used);
+  residency_.end_request(residency_.tree().last_use(used.last()), output_tokens);
+  unpin(used);
+}
+
 /// The job tells the shared writer about the hits when it ends, because the host tier has the blocks only then.
 void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp,
                             GroupId group) {

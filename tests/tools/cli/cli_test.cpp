@@ -44,6 +44,7 @@ TEST(Cli, explains_itself) {
                                    "--step-tokens",
                                    "--abort-rate",
                                    "--cache-output",
+                                   "--tell-output",
                                    "--output-tokens-max",
                                    "--skip",
                                    "--checkpoint"}) {

@@ -162,7 +162,10 @@ class LoopDriver {
       const std::uint64_t to = std::min(known, life.computed + session_.options().step_tokens);
       co_await compute(life, to);
     }
-    if (life.grant.lease) end_lease(life);
+    if (life.grant.lease) {
+      session_.tell_output(life.request, life.grant.lease);
+      end_lease(life);
+    }
     session_.finish(life.request, life.stats, life.compared);
   }
 
@@ -254,7 +257,10 @@ class LoopDriver {
     const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
     life.committed = std::max(life.committed, committed.units.value());
     counts.output_blocks += std::max(life.committed, before) - before;
-    if (to == life.end() && session_.options().release == Release::launch) end_lease(life);
+    if (to == life.end() && session_.options().release == Release::launch) {
+      session_.tell_output(life.request, life.grant.lease);
+      end_lease(life);
+    }
     co_await wait_for_compute(computing);
     if (!life.prompted && to >= request.prompt_tokens) {
       life.prompted = true;

@@ -73,6 +73,7 @@ std::optional<Prepared> Session::next() {
   Prepared request;
   request.number = skipped_ + ++given_;
   request.timestamp_ms = traced->timestamp_ms;
+  request.output_length = traced->output_tokens;
   request.full_blocks = traced->input_tokens / options_.block_tokens;
   request.prompt_blocks = request.full_blocks;
   if (options_.reference) {

@@ -35,6 +35,7 @@ struct Prepared {
   double timestamp_ms = 0;
   std::uint64_t prompt_tokens = 0;
   std::uint64_t output_tokens = 0;  ///< how many to write
+  std::uint64_t output_length = 0;  ///< how many the trace says, which the cache is told
   std::vector<BlockKey> keys;       ///< of all blocks that will become full: first those of the prompt, then those of the output
   std::uint32_t prompt_blocks = 0;  ///< the number of keys that belong to the prompt
   std::uint32_t shared_blocks = 0;  ///< how many of `keys` are cached: all, or those of the prompt
@@ -96,6 +97,10 @@ class Session {
   Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker, const Interrupt& interrupt);
 
   [[nodiscard]] const ReplayOptions& options() const { return options_; }
+  /// Call it when the request has written its last token. A trace without output lengths says 0.
+  void tell_output(const Prepared& request, Lease& lease) const {
+    if (options_.tell_output && request.output_length > 0) lease.set_output_tokens(request.output_length);
+  }
 
   /// Returns the next request of the trace, or nothing at its end or after --requests requests.
   [[nodiscard]] std::optional<Prepared> next();

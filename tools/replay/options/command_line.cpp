@@ -109,6 +109,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
          "Most output tokens of a request (default 128); 0 and 1: prompts only");
   option("--cache-output", options.cache_output, to_bool, "on|off",
          "Whether full blocks of the output are cached as well (default on)");
+  option("--tell-output", options.tell_output, to_bool, "on|off",
+         "Whether the cache is told how long each output is; the adaptive policy learns from it (default on)");
   option("--abort-rate", options.abort_rate, to_fraction, "SHARE",
          "Share of the requests, 0 to 1, aborted at any point of their life (default 0)");
 

@@ -98,6 +98,7 @@ struct ReplayOptions {
   std::uint64_t step_tokens = 8192;       ///< the most tokens computed in a step; in loop mode, of one request at a time
   std::uint64_t output_tokens_max = 128;  ///< the most output tokens of a request
   bool cache_output = true;
+  bool tell_output = true;  ///< tell the cache the output length of each request
   double abort_rate = 0;  ///< share of the requests, 0 to 1
   /// how many times faster the trace's clock runs; empty: requests come as fast as they can be served
   std::optional<double> speed;

@@ -184,6 +184,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"step_tokens", options.step_tokens},
                       {"output_tokens_max", options.output_tokens_max},
                       {"cache_output", options.cache_output},
+                      {"tell_output", options.tell_output},
                       {"abort_rate", options.abort_rate},
                       {"prefill_speed", options.prefill_speed},
                       {"loads", to_string(options.loads)},

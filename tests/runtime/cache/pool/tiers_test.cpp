@@ -389,6 +389,8 @@ TEST_F(SwapOutRuns, blocks_that_leave_together_go_where_they_would_go_one_by_one
   // Conversations that share their first blocks and grow, in a host that is always full.
   const auto serve = [&](std::uint32_t evictions_in_flight_max, std::vector<std::uint64_t>& found) {
     ManagerConfig config = sizes(40, 60);
+    // By LRU, what has just come to the host goes last. By rank it may go first, so that the number of copies under way matters.
+    config.policy = lru_policy;
     config.evictions_in_flight_max = evictions_in_flight_max;
     cache.reset();
     transfers.reset();

@@ -1,21 +1,17 @@
-// The policy that ranks leaves by expected hits for their time: what it counts, what it makes of the counts, and what it hits.
+// What the adaptive policy counts, and the ranks that it makes of the counts.
 
-#include "lab/policies/index_policy.hpp"
+#include "radix/eviction/reuse_index.hpp"
 
 #include "base/random.hpp"
-#include "lab/policies/policies.hpp"
-#include "tests/radix/cheap_keys.hpp"
-#include "tests/radix/workloads.hpp"
-#include "tools/plan/cache_simulator.hpp"
+#include "radix/eviction/shadow_caches.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <vector>
 
-namespace terrace::tools {
+namespace terrace {
 namespace {
 
 TEST(AgeBins, are_half_octaves) {
@@ -44,7 +40,7 @@ TEST(ReuseIntervals, count_what_a_list_of_all_intervals_has) {
   ReuseIntervals::Counts ends{};
   std::uint64_t now = 0;
   const auto end = [&](const Open& block, bool with_use) {
-    const std::size_t of = IndexClass::of(block.uses, kinds[block.last]);
+    const std::size_t of = ReuseClass::of(block.uses, kinds[block.last]);
     const std::size_t bin = AgeBins::of(now - block.last);
     ends[of][bin] += 1;
     if (with_use) hits[of][bin] += 1;
@@ -53,12 +49,12 @@ TEST(ReuseIntervals, count_what_a_list_of_all_intervals_has) {
     if (random.chance(0.6)) ++now;
     if (random.chance(0.2)) {
       const std::uint64_t stamp = now - std::min(now, random.below(50));
-      const std::size_t kind = random.below(IndexClass::kinds);
+      const std::size_t kind = random.below(ReuseClass::kinds);
       intervals.tell(stamp, kind);
       kinds[stamp] = kind;
     }
     const std::uint64_t name = (random.below(60) << 32U) + 1;
-    const std::size_t uses = random.below(IndexClass::uses);
+    const std::size_t uses = random.below(ReuseClass::uses);
     intervals.use(name, now, uses);
     const bool is_known = open.contains(name);
     if (is_known && open[name].last == now) continue;
@@ -86,7 +82,7 @@ TEST(ReuseIntervals, count_what_a_list_of_all_intervals_has) {
   intervals.read(seen, 0.5F);
   EXPECT_EQ(seen.hits, hits);
   ReuseIntervals::Counts risk = ends;
-  for (const auto& [_, block] : open) risk[IndexClass::of(block.uses, kinds[block.last])][AgeBins::of(now - block.last)] += 1;
+  for (const auto& [_, block] : open) risk[ReuseClass::of(block.uses, kinds[block.last])][AgeBins::of(now - block.last)] += 1;
   for (auto& of_class : risk) {
     for (std::size_t bin = AgeBins::count - 1; bin-- > 0;) of_class[bin] += of_class[bin + 1];
   }
@@ -123,46 +119,70 @@ TEST(ReuseRanks, are_highest_just_before_blocks_come_back_and_fall_after_that) {
   EXPECT_GT(ranks.rank(0, 32), 5 * ranks.rank(1, 32));
 }
 
-double hit_rate(PolicyKind kind, std::uint32_t capacity, const test::Requests& requests, bool catches_up = true) {
-  const auto policy = make_policy(kind, capacity);
-  CacheSimulator cache{*policy, capacity};
-  test::CheapKeys keys;
-  std::uint64_t hits = 0;
-  std::uint64_t blocks = 0;
-  for (const auto& request : requests) {
-    hits += cache.serve(keys.of(request));
-    blocks += request.size();
-    if (catches_up) policy->catch_up();
-  }
-  policy->check_invariants();
-  return 100.0 * static_cast<double>(hits) / static_cast<double>(blocks);
+/// Ranks by which blocks are worth most just before the age `at`.
+ReuseRanks ranks_for(std::uint64_t at) {
+  ReuseIntervals::Seen seen;
+  for (std::size_t before = 0; before <= AgeBins::of(at); ++before) seen.risk[0][before] = 1000;
+  seen.hits[0][AgeBins::of(at)] = 1000;
+  ReuseRanks ranks;
+  ranks.begin(seen);
+  while (!ranks.done()) ranks.step(seen);
+  return ranks;
 }
 
-TEST(IndexPolicy, decides_the_same_whether_it_learns_at_once_or_later) {
-  for (const test::Workload& workload : test::all_workloads()) {
-    const test::Requests requests = workload.make({1000, 3, 60'000});
-    EXPECT_EQ(hit_rate(PolicyKind::index, 400, requests, true), hit_rate(PolicyKind::index, 400, requests, false))
-        << workload.name;
-  }
-}
-
-TEST(IndexPolicy, is_never_a_point_under_lru) {
-  for (const test::Workload& workload : test::all_workloads()) {
-    for (const std::uint32_t capacity : {150U, 1000U, 3000U}) {
-      const test::Requests requests = workload.make({1000, 1, 130'000});
-      EXPECT_GE(hit_rate(PolicyKind::index, capacity, requests), hit_rate(PolicyKind::lru, capacity, requests) - 1)
-          << workload.name << ", a cache of " << capacity;
+/// Ranks by which the newest block goes first, which is right for a loop and wrong for blocks that are used again soon or never.
+TEST(ShadowCaches, follow_the_ranks_only_while_they_have_more_hits_than_lru) {
+  constexpr std::size_t capacity = 64;
+  ShadowCaches shadows{capacity, 1000};
+  const ReuseRanks newest_first = ranks_for(100'000);
+  std::uint64_t stamp = 0;
+  const auto loop = [&](const ReuseRanks& ranks) {
+    for (int i = 0; i < 4000; ++i) {
+      ++stamp;
+      shadows.use(stamp % 100 << 32U, stamp, 0, &ranks);
     }
-  }
+  };
+  // Each block is used twice, twenty requests apart.
+  const auto window = [&](const ReuseRanks& ranks) {
+    for (int i = 0; i < 2000; ++i) {
+      ++stamp;
+      shadows.use((stamp + 1000) << 32U, stamp, 0, &ranks);
+      shadows.use((stamp + 980) << 32U, stamp, 0, &ranks);
+    }
+  };
+  EXPECT_TRUE(shadows.ranks_lead()) << "nothing speaks for LRU yet";
+  loop(newest_first);
+  EXPECT_TRUE(shadows.ranks_lead());
+  window(newest_first);
+  EXPECT_FALSE(shadows.ranks_lead());
+  loop(newest_first);
+  EXPECT_TRUE(shadows.ranks_lead());
+  shadows.check_invariants();
 }
 
-/// The newest blocks of a loop are those that have to wait longest.
-TEST(IndexPolicy, keeps_what_fits_of_a_loop_and_of_shared_prompts) {
-  EXPECT_GT(hit_rate(PolicyKind::index, 1000, test::loop({1000, 1, 200'000})), 55);
-  EXPECT_GT(hit_rate(PolicyKind::index, 300, test::loop({1000, 1, 200'000})), 15);  // by the oldest blocks alone: 0
-  const test::Requests prompts = test::zipf({1000, 1, 200'000});
-  EXPECT_GT(hit_rate(PolicyKind::index, 1000, prompts), hit_rate(PolicyKind::lru, 1000, prompts) + 5);
+/// The kind of a request is told after others have used blocks, too.
+TEST(ShadowCaches, move_the_blocks_of_a_request_whose_kind_is_told_later) {
+  ShadowCaches shadows{8, 100};
+  ReuseIntervals::Seen seen;  // blocks of the kind `late` return after about 64 requests, others never
+  const std::size_t late = ReuseClass::of(0, ReuseClass::late);
+  for (std::size_t before = 0; before <= AgeBins::of(64); ++before) seen.risk[late][before] = seen.risk[0][before] = 1000;
+  seen.hits[late][AgeBins::of(64)] = 1000;
+  ReuseRanks ranks;
+  ranks.begin(seen);
+  while (!ranks.done()) ranks.step(seen);
+  const auto use = [&](std::uint64_t name, std::uint64_t stamp) { shadows.use(name << 32U, stamp, 0, &ranks); };
+  use(1, 1);
+  use(2, 1);
+  for (std::uint64_t stamp = 2; stamp < 6; ++stamp) use(100 + stamp, stamp);
+  shadows.tell(1, ReuseClass::fresh, ReuseClass::late);
+  shadows.check_invariants();
+  for (std::uint64_t stamp = 6; stamp < 60; ++stamp) use(100 + stamp, stamp);
+  use(153, 60);  // LRU has its last eight blocks, and the other cache its last six and the two of the first request
+  EXPECT_FALSE(shadows.ranks_lead());
+  use(1, 61);
+  use(2, 61);
+  EXPECT_TRUE(shadows.ranks_lead());
 }
 
 }  // namespace
-}  // namespace terrace::tools
+}  // namespace terrace

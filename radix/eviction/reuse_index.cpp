@@ -1,11 +1,11 @@
-#include "lab/policies/reuse_index.hpp"
+#include "radix/eviction/reuse_index.hpp"
 
 #include "base/check.hpp"
 
 #include <algorithm>
 #include <utility>
 
-namespace terrace::tools {
+namespace terrace {
 
 // ---- intervals -----------------------------------------------------------------------------------------------------------
 
@@ -14,7 +14,9 @@ ReuseIntervals::ReuseIntervals(std::size_t records_max)
       buckets_(std::bit_ceil(records_max_), none),
       kinds_(history),
       recent_(recent),
-      groups_(history / grain + 1) {}
+      groups_(history / grain + 1) {
+  records_.reserve(records_max_);
+}
 
 /// The count of open intervals in which this record's interval is.
 std::uint32_t& ReuseIntervals::open_of(const Record& record) {
@@ -34,8 +36,8 @@ void ReuseIntervals::advance(std::uint64_t stamp) {
     if (next >= recent) {
       const std::uint64_t left = next - recent;
       auto& group = groups_[left / grain % groups_.size()];
-      for (std::size_t uses = 0; uses < IndexClass::uses; ++uses)
-        group[IndexClass::of(uses, kinds_[left % history])] += opened[uses];
+      for (std::size_t uses = 0; uses < ReuseClass::uses; ++uses)
+        group[ReuseClass::of(uses, kinds_[left % history])] += opened[uses];
     }
     opened = {};
   }
@@ -124,22 +126,22 @@ void ReuseIntervals::read(Seen& out, float fading) {
   out.risk = ends_;
   for (std::uint64_t stamp = now_ - std::min(now_, recent - 1); stamp <= now_; ++stamp) {
     const std::size_t bin = AgeBins::of(now_ - stamp);
-    for (std::size_t uses = 0; uses < IndexClass::uses; ++uses)
-      out.risk[IndexClass::of(uses, kinds_[stamp % history])][bin] += static_cast<float>(recent_[stamp % recent][uses]);
+    for (std::size_t uses = 0; uses < ReuseClass::uses; ++uses)
+      out.risk[ReuseClass::of(uses, kinds_[stamp % history])][bin] += static_cast<float>(recent_[stamp % recent][uses]);
   }
   const std::uint64_t groups_end = now_ < recent ? 0 : (now_ - recent) / grain + 1;
   const std::uint64_t first = oldest_ == none ? groups_end : records_[oldest_].last / grain;
   for (std::uint64_t group = first; group < groups_end; ++group) {
     const std::size_t bin = AgeBins::of(now_ - (group * grain + grain / 2));
     const auto& open = groups_[group % groups_.size()];
-    for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class)
+    for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class)
       out.risk[reuse_class][bin] += static_cast<float>(open[reuse_class]);
   }
   // A block that was seen until some age was also seen until all earlier ages.
   for (auto& risk : out.risk) {
     for (std::size_t bin = AgeBins::count - 1; bin-- > 0;) risk[bin] += risk[bin + 1];
   }
-  for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class) {
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
     for (float& hits : hits_[reuse_class]) hits *= fading;
     for (float& ends : ends_[reuse_class]) ends *= fading;
   }
@@ -192,7 +194,7 @@ void ReuseRanks::begin(const ReuseIntervals::Seen& seen) {
   for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
     double hits = 0;
     double risk = 0;
-    for (std::size_t reuse_class = 0; reuse_class < IndexClass::count; ++reuse_class) {
+    for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
       hits += seen.hits[reuse_class][bin];
       risk += seen.risk[reuse_class][bin];
     }
@@ -239,4 +241,4 @@ void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
   }
 }
 
-}  // namespace terrace::tools
+}  // namespace terrace

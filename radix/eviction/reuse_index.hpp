@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-namespace terrace::tools {
+namespace terrace {
 
 /// Ages of blocks: the number of requests since their last use, in bins of half an octave.
 struct AgeBins {
@@ -25,13 +25,22 @@ struct AgeBins {
 };
 
 /// The class of a block that was used tells how often it was used, and by what kind of request.
-struct IndexClass {
+struct ReuseClass {
   /// How often a request has used the block again since it entered the tier: 0, 1, or more often. A block that returns soon
   /// enough after its eviction begins with 1.
   static constexpr std::size_t uses = 3;
-  /// The kinds of the last request: one that begins something new, or of which nothing is known; one that continues an earlier
-  /// one soon, compared with others; one that does so late.
-  static constexpr std::size_t kinds = 3;
+
+  /// The kinds of the last request. If the engine has told how many tokens the request wrote, this counts, compared with other
+  /// requests.
+  enum Kind : std::uint8_t {
+    fresh,  ///< it begins something new, or nothing is known
+    soon,   ///< it continues an earlier one after fewer requests than usual
+    late,   ///< it continues an earlier one after more requests
+    short_output,
+    medium_output,
+    long_output,
+  };
+  static constexpr std::size_t kinds = long_output + 1;
   static constexpr std::size_t count = uses * kinds;
 
   [[nodiscard]] static constexpr std::size_t of(std::size_t used, std::size_t kind) { return used * kinds + kind; }
@@ -57,13 +66,13 @@ class Quantile {
 /// An interval that has not ended tells that the block was not used until now. These are counted by the request that began them:
 /// exactly for the last requests, and in groups of requests before that. So the counts can be read without a look at every block.
 ///
-/// Ownership: memory in proportion to the number of records, taken as they come. Threads: one. A use costs O(1).
+/// Ownership: all memory is taken at construction, in proportion to the number of records. Threads: one. A use costs O(1).
 class ReuseIntervals {
  public:
   /// Remembers this many blocks, those used last.
   explicit ReuseIntervals(std::size_t records_max);
 
-  /// A request with this stamp uses the block. `uses`: IndexClass::uses of the block, without the knowledge whether it returns
+  /// A request with this stamp uses the block. `uses`: ReuseClass::uses of the block, without the knowledge whether it returns
   /// after its eviction. Stamps may be a little out of order.
   void use(std::uint64_t name, std::uint64_t stamp, std::size_t uses);
   /// The kind of the request is known. It counts for the intervals that it began, unless the request is long ago.
@@ -76,7 +85,7 @@ class ReuseIntervals {
     return stamp + history > now_ && stamp <= now_ ? kinds_[stamp % history] : 0;
   }
 
-  using Counts = std::array<std::array<float, AgeBins::count>, IndexClass::count>;
+  using Counts = std::array<std::array<float, AgeBins::count>, ReuseClass::count>;
   /// By class and age: the intervals that ended with a use; and those that were seen up to this age, which is the number that
   /// could have ended there.
   struct Seen {
@@ -109,7 +118,7 @@ class ReuseIntervals {
   [[nodiscard]] Index& bucket_of(std::uint64_t name) { return buckets_[name >> 32U & (buckets_.size() - 1)]; }
   [[nodiscard]] Index find(std::uint64_t name) const;
   [[nodiscard]] std::size_t class_of(const Record& record) const {
-    return IndexClass::of(record.uses, kinds_[record.last % history]);
+    return ReuseClass::of(record.uses, kinds_[record.last % history]);
   }
   [[nodiscard]] std::uint32_t& open_of(const Record& record);
   void advance(std::uint64_t stamp);
@@ -129,8 +138,8 @@ class ReuseIntervals {
   Counts hits_{};
   Counts ends_{};
   std::vector<std::uint8_t> kinds_;                                   ///< by stamp: the kind of the request
-  std::vector<std::array<std::uint32_t, IndexClass::uses>> recent_;   ///< by stamp: open intervals
-  std::vector<std::array<std::uint32_t, IndexClass::count>> groups_;  ///< by group of stamps: open intervals
+  std::vector<std::array<std::uint32_t, ReuseClass::uses>> recent_;   ///< by stamp: open intervals
+  std::vector<std::array<std::uint32_t, ReuseClass::count>> groups_;  ///< by group of stamps: open intervals
 };
 
 /// How much a tier gains by keeping a block, by its class and age: the largest number of hits per request that it can be kept for
@@ -142,7 +151,7 @@ class ReuseRanks {
   /// Begins to make ranks from counts. step() makes the ranks of one class, until done().
   void begin(const ReuseIntervals::Seen& seen);
   void step(const ReuseIntervals::Seen& seen);
-  [[nodiscard]] bool done() const { return made_ == IndexClass::count; }
+  [[nodiscard]] bool done() const { return made_ == ReuseClass::count; }
 
  private:
   std::array<double, AgeBins::count> pooled_{};  ///< share of the intervals of all classes that end in the bin
@@ -150,4 +159,4 @@ class ReuseRanks {
   ReuseIntervals::Counts ranks_{};
 };
 
-}  // namespace terrace::tools
+}  // namespace terrace
