@@ -164,6 +164,9 @@ class TERRACE_API EvictionPolicy {
   /// the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
   /// on_evictable() follows.
   virtual void on_used(const BlockRun&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
+  /// The request with this stamp continues what the request `last` was the last to use: its deepest cached block was the end of a
+  /// prefix of the tree. Comes before on_used(), at most once for each time that a request finds blocks.
+  virtual void on_continued(std::uint64_t /*stamp*/, std::uint64_t /*last*/) {}
   /// The request with this stamp has ended after it wrote this many output tokens. The call comes before its blocks are unpinned:
   /// on_evictable() follows for those that become candidates. It comes at most once for a request, and only if the engine tells
   /// the number.

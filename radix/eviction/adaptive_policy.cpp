@@ -16,7 +16,7 @@ constexpr double half_life_min = 16'384;
 /// Blocks are remembered until eight times as many blocks as the tier has were used. An eighth of them are in the sample, but not
 /// more than records_max.
 constexpr std::size_t history = 8;
-constexpr std::size_t records_max = 16'384;
+constexpr std::size_t records_max = 8192;
 
 /// In requests.
 constexpr std::uint64_t first_read = 200;
@@ -77,17 +77,13 @@ void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::u
     if (const std::uint32_t twice = std::min(depths.once, again); twice > known) depths.twice = std::max(depths.twice, twice);
     depths.once = std::max(depths.once, again);
   }
-  std::uint64_t last = recall(blocks, depths);
-  if (kind_of(stamp) == ReuseClass::fresh) {
-    if (last == 0) last = last_use_of_leaf(blocks);
-    if (last != 0 && last < stamp) tell_gap(stamp, stamp - last);
-  }
+  if (const std::uint64_t last = recall(blocks, depths); last != 0) on_continued(stamp, last);
   const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.used));
   depths.used = std::max(depths.used, blocks.end());
   if (from < blocks.end()) sample(blocks, from, stamp);
 }
 
-/// Finds out which of the blocks that are new to the tier were there before: they have been used once already. Returns when the
+/// Finds out which of the blocks that are new to the tree were there before: they have been used once already. Returns when the
 /// deepest of them was last used, or 0 if there is none. A block that is not sampled is taken to be like the sampled one before
 /// it.
 std::uint64_t AdaptivePolicy::recall(const BlockRun& blocks, Depths& depths) {
@@ -105,14 +101,6 @@ std::uint64_t AdaptivePolicy::recall(const BlockRun& blocks, Depths& depths) {
   if (last != 0) depths.once = std::max(depths.once, end);
   return last;
 }
-
-/// The tier's leaf in the node shows when the blocks before it were last used. Returns 0 if these blocks do not reach it.
-std::uint64_t AdaptivePolicy::last_use_of_leaf(const BlockRun& blocks) const {
-  const std::optional<LeafAge> leaf = leaves_.find(blocks.node);
-  return leaf && leaf->depth < blocks.end() ? leaf->last_use() : 0;
-}
-
-void AdaptivePolicy::on_removed(const BlockRun& blocks) { depths_of(blocks.node).cut(blocks.begin); }
 
 void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
   const Depths whole = depths_of(upper);
@@ -133,9 +121,11 @@ void AdaptivePolicy::begin_request(std::uint64_t stamp) {
   now_ = stamp;
 }
 
-/// The request continues an earlier one, which is so many requests ago.
-void AdaptivePolicy::tell_gap(std::uint64_t stamp, std::uint64_t requests) {
-  const double gap = std::log2(1.0 + static_cast<double>(requests));
+/// What is told first counts: that is the deepest block.
+void AdaptivePolicy::on_continued(std::uint64_t stamp, std::uint64_t last) {
+  if (stamp > now_) begin_request(stamp);
+  if (last >= stamp || kind_of(stamp) != ReuseClass::fresh) return;
+  const double gap = std::log2(1.0 + static_cast<double>(stamp - last));
   tell(stamp, gap < gap_.value() ? ReuseClass::soon : ReuseClass::late);
   gap_.add(gap);
 }
@@ -238,51 +228,59 @@ float AdaptivePolicy::rank(const LeafAge& leaf, std::size_t reuse_class) const {
 
 void AdaptivePolicy::on_evictable(const Leaf& leaf) {
   const LeafAge age{leaf};
-  leaves_.set(class_of(age), leaf.tenant, age);
+  const std::size_t reuse_class = class_of(age);
+  has_changed(leaves_.line_of(age.node));
+  has_changed(reuse_class);
+  leaves_.set(reuse_class, leaf.tenant, age);
+}
+
+void AdaptivePolicy::on_unevictable(NodeId node) {
+  has_changed(leaves_.line_of(node));
+  leaves_.erase(node);
 }
 
 /// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
 /// rank; the older one of two with equal rank.
-template <class OldestOf, class NewestOf>
-std::optional<LeafAge> AdaptivePolicy::next_victim(OldestOf oldest_of, NewestOf newest_of) const {
-  const bool by_rank = follows_ranks();
-  std::array<std::optional<LeafAge>, ReuseClass::count> oldest;
-  std::optional<LeafAge> first;
-  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
-    oldest[reuse_class] = oldest_of(reuse_class);
-    if (oldest[reuse_class] && (!first || *oldest[reuse_class] < *first)) first = oldest[reuse_class];
-  }
-  if (!first || !by_rank) return first;
-  const Priority priority = first->priority();
-  std::optional<LeafAge> lowest;
-  float lowest_rank = 0;
-  const auto compare = [&](const std::optional<LeafAge>& leaf, std::size_t reuse_class) {
-    if (!leaf || leaf->priority() != priority) return;
-    const float of_leaf = rank(*leaf, reuse_class);
-    if (lowest && (of_leaf > lowest_rank || (of_leaf == lowest_rank && *lowest < *leaf))) return;
-    lowest = leaf;
-    lowest_rank = of_leaf;
+std::optional<NodeId> AdaptivePolicy::first_of(const Candidates& candidates) const {
+  const LeafAge* first = nullptr;
+  float rank_of_first = 0;
+  const auto compare = [&](const LeafAge& leaf, float rank) {
+    const bool goes_first =
+        first == nullptr || leaf.priority() < first->priority() ||
+        (leaf.priority() == first->priority() && (rank < rank_of_first || (rank == rank_of_first && leaf < *first)));
+    if (!goes_first) return;
+    first = &leaf;
+    rank_of_first = rank;
   };
   for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
-    if (!oldest[reuse_class]) continue;
-    compare(oldest[reuse_class], reuse_class);
-    compare(newest_of(reuse_class, priority), reuse_class);
+    const Candidate& candidate = candidates[reuse_class];
+    if (!candidate.is_there) continue;
+    compare(candidate.oldest, by_rank_ ? rank(candidate.oldest, reuse_class) : 0);
+    if (by_rank_ && candidate.newest.node != candidate.oldest.node)
+      compare(candidate.newest, rank(candidate.newest, reuse_class));
   }
-  return lowest;
+  return first == nullptr ? std::nullopt : std::optional{first->node};
 }
 
+/// Several victims may follow each other, with few changes between them. Only the lists that have changed are looked at again.
 std::optional<NodeId> AdaptivePolicy::victim() const {
-  const auto leaf =
-      next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class); },
-                  [&](std::size_t reuse_class, Priority priority) { return leaves_.newest(reuse_class, priority); });
-  return leaf ? std::optional{leaf->node} : std::nullopt;
+  by_rank_ = follows_ranks();
+  for (; changed_ != 0; changed_ &= changed_ - 1) {
+    const auto reuse_class = static_cast<std::size_t>(std::countr_zero(changed_));
+    const std::optional<LeafAge> oldest = leaves_.oldest(reuse_class);
+    candidates_[reuse_class] = oldest ? Candidate{true, *oldest, *leaves_.newest(reuse_class, oldest->priority())} : Candidate{};
+  }
+  return first_of(candidates_);
 }
 
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
-  const auto leaf =
-      next_victim([&](std::size_t reuse_class) { return leaves_.oldest(reuse_class, tenant); },
-                  [&](std::size_t reuse_class, Priority priority) { return leaves_.newest(reuse_class, priority, tenant); });
-  return leaf ? std::optional{leaf->node} : std::nullopt;
+  by_rank_ = follows_ranks();
+  Candidates candidates;
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
+    const std::optional<LeafAge> oldest = leaves_.oldest(reuse_class, tenant);
+    if (oldest) candidates[reuse_class] = {true, *oldest, *leaves_.newest(reuse_class, oldest->priority(), tenant)};
+  }
+  return first_of(candidates);
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {

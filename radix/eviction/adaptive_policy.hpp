@@ -7,6 +7,11 @@
 
 #include <boost/circular_buffer.hpp>
 
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 namespace terrace {
 
 /// The default policy: it evicts the leaf of the lowest *rank*. The rank is the number of hits for each request that the tier
@@ -25,7 +30,7 @@ namespace terrace {
 /// (on_ended), this counts instead.
 ///
 /// *The sample.* Which blocks are sampled depends only on their keys. For long prefixes only landmarks are sampled (Landmarks).
-/// One sample has up to 16,384 of the blocks that were used lately, evicted blocks included. It shows when blocks are used again
+/// One sample has up to 8,192 of the blocks that were used lately, evicted blocks included. It shows when blocks are used again
 /// (ReuseIntervals), and which blocks return after their eviction. Another one represents 768 blocks of the tier, for
 /// ShadowCaches: if LRU has lately had more hits there than the ranks, the policy is LRU.
 ///
@@ -33,7 +38,7 @@ namespace terrace {
 /// request after it. Uses of the sample are noted, and learned in catch_up() or just before they are needed. So a victim does not
 /// depend on when catch_up() is called.
 ///
-/// Threads: one. Each event of a run costs O(log n), and reads one of eight keys in a tier of 16,384 blocks or more.
+/// Threads: one. Each event of a run costs O(log n), and reads one of eight keys in a tier of 8,192 blocks or more.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
   explicit AdaptivePolicy(std::uint32_t capacity);
@@ -41,12 +46,12 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] bool follows_blocks() const override { return true; }
   [[nodiscard]] bool keeps_pinned() const override { return true; }
   void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_continued(std::uint64_t stamp, std::uint64_t last) override;
   void on_ended(std::uint64_t stamp, std::uint64_t output_tokens) override;
-  void on_removed(const BlockRun& blocks) override;
   void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override;
   void on_gone(NodeId node, std::uint32_t depth) override;
   void on_evictable(const Leaf& leaf) override;
-  void on_unevictable(NodeId node) override { leaves_.erase(node); }
+  void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::optional<NodeId> victim(TenantIndex tenant) const override;
   [[nodiscard]] bool knows_tenants() const override { return true; }
@@ -62,7 +67,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] bool follows_ranks() const;
 
  private:
-  /// How often a node's blocks were used, by depth: blocks before `used` have been used since they came into the tier, blocks
+  /// How often a node's blocks were used, by depth: blocks before `used` have been used since they came into the tree, blocks
   /// before `once` once more (or they have returned), and blocks before `twice` at least twice more.
   struct Depths {
     std::uint32_t used = 0;
@@ -86,8 +91,6 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
   void begin_request(std::uint64_t stamp);
   [[nodiscard]] std::uint64_t recall(const BlockRun& blocks, Depths& depths);
-  [[nodiscard]] std::uint64_t last_use_of_leaf(const BlockRun& blocks) const;
-  void tell_gap(std::uint64_t stamp, std::uint64_t requests);
   [[nodiscard]] std::size_t kind_of(std::uint64_t stamp) const;
   void tell(std::uint64_t stamp, ReuseClass::Kind kind);
   template <class Visit>
@@ -98,8 +101,18 @@ class AdaptivePolicy final : public EvictionPolicy {
   void learn_first() const;
   void make_valid(std::uint64_t stamp) const;
   [[nodiscard]] float rank(const LeafAge& leaf, std::size_t reuse_class) const;
-  template <class OldestOf, class NewestOf>
-  [[nodiscard]] std::optional<LeafAge> next_victim(OldestOf oldest_of, NewestOf newest_of) const;
+  /// The ends of a list: the leaf that LRU would evict first, and the one of the same priority that it would evict last.
+  struct Candidate {
+    bool is_there = false;
+    LeafAge oldest;
+    LeafAge newest;
+  };
+  using Candidates = std::array<Candidate, ReuseClass::count>;
+  static constexpr std::uint32_t all_changed = (1U << ReuseClass::count) - 1;
+  [[nodiscard]] std::optional<NodeId> first_of(const Candidates& candidates) const;
+  void has_changed(std::optional<std::size_t> reuse_class) {
+    if (reuse_class) changed_ |= 1U << *reuse_class;
+  }
 
   std::size_t capacity_;
   std::size_t shadow_capacity_;
@@ -122,7 +135,10 @@ class AdaptivePolicy final : public EvictionPolicy {
   mutable std::uint64_t read_at_ = 0;   ///< stamp at which the counts are read next
   mutable std::uint64_t valid_at_ = 0;  ///< stamp from which on next_ranks_ are valid; 0: there are none
   mutable boost::circular_buffer<Noted> noted_{noted_max};
-  ChunkedTable<Depths> depths_;  ///< by node
+  mutable Candidates candidates_{};              ///< by class
+  mutable std::uint32_t changed_ = all_changed;  ///< bit i: the candidate of class i must be read again
+  mutable bool by_rank_ = false;                 ///< the rule of the last decision
+  ChunkedTable<Depths> depths_;                  ///< by node
   LeafHeaps leaves_{ReuseClass::count};
 };
 

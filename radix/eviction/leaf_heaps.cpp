@@ -128,9 +128,9 @@ std::optional<LeafAge> LeafHeaps::newest(std::size_t line, Priority priority, Te
   return order >= orders_.size() ? std::nullopt : newest_of(orders_[order], priority);
 }
 
-std::optional<LeafAge> LeafHeaps::find(NodeId node) const {
+std::optional<std::size_t> LeafHeaps::line_of(NodeId node) const {
   if (node.value() >= where_.size() || where_[node.value()].order == none) return std::nullopt;
-  return age_of(node.value());
+  return where_[node.value()].order % lines_;
 }
 
 std::optional<LeafAge> LeafHeaps::oldest(std::size_t line) const {

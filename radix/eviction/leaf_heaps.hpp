@@ -72,8 +72,8 @@ class LeafHeaps {
   /// The same for the leaf that is evicted last of those with this priority.
   [[nodiscard]] std::optional<LeafAge> newest(std::size_t line, Priority priority) const;
   [[nodiscard]] std::optional<LeafAge> newest(std::size_t line, Priority priority, TenantIndex tenant) const;
-  /// The node's leaf; nothing if it has none.
-  [[nodiscard]] std::optional<LeafAge> find(NodeId node) const;
+  /// The line of the node's leaf; nothing if it has none.
+  [[nodiscard]] std::optional<std::size_t> line_of(NodeId node) const;
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;

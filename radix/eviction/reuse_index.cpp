@@ -176,6 +176,8 @@ namespace {
 
 /// A class with few intervals is taken to be like all classes together, which count as this many intervals.
 constexpr double prior = 20;
+/// So that some blocks are left at every age.
+constexpr double ends_max = 0.9999;
 
 /// The number of ages in each bin.
 const std::array<double, AgeBins::count>& widths() {
@@ -191,6 +193,11 @@ const std::array<double, AgeBins::count>& widths() {
 
 void ReuseRanks::begin(const ReuseIntervals::Seen& seen) {
   made_ = 0;
+  pooled_ = pooled(seen);
+}
+
+ReuseRanks::Ends ReuseRanks::pooled(const ReuseIntervals::Seen& seen) {
+  Ends ends{};
   for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
     double hits = 0;
     double risk = 0;
@@ -198,18 +205,17 @@ void ReuseRanks::begin(const ReuseIntervals::Seen& seen) {
       hits += seen.hits[reuse_class][bin];
       risk += seen.risk[reuse_class][bin];
     }
-    pooled_[bin] = risk > 0 ? hits / risk : 0;
+    ends[bin] = risk > 0 ? hits / risk : 0;
   }
+  return ends;
 }
 
-void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
-  const std::size_t reuse_class = made_++;
+ReuseRanks::Ends ReuseRanks::ends_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class, const Ends& pooled) {
   const std::array<double, AgeBins::count>& width = widths();
-  // The share of the intervals that end with a use in the bin, of those that reach it; smoothed over the neighbouring bins.
-  std::array<double, AgeBins::count> share{};
-  std::array<double, AgeBins::count> ends{};
+  Ends share{};
+  Ends ends{};
   for (std::size_t bin = 0; bin < AgeBins::count; ++bin)
-    share[bin] = (seen.hits[reuse_class][bin] + prior * pooled_[bin]) / (seen.risk[reuse_class][bin] + prior);
+    share[bin] = (seen.hits[reuse_class][bin] + prior * pooled[bin]) / (seen.risk[reuse_class][bin] + prior);
   for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
     double weights = 0;
     double sum = 0;
@@ -219,25 +225,39 @@ void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
       weights += weight;
       sum += weight * share[near] / width[near];
     }
-    ends[bin] = std::min(1.0, sum / weights * width[bin]);
+    ends[bin] = std::min(ends_max, sum / weights * width[bin]);
   }
-  for (std::size_t age = 0; age < AgeBins::count; ++age) {
-    double alive = 1;
-    double hits = 0;
+  return ends;
+}
+
+void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
+  const std::size_t reuse_class = made_++;
+  const std::array<double, AgeBins::count>& width = widths();
+  const Ends ends = ends_of(seen, reuse_class, pooled_);
+  // Of blocks that are kept from age 0 on: the hits until the end of a bin, and the requests paid for. The rank of an age is the
+  // steepest slope from its point to a later one. So it is the slope to the next vertex of the upper hull of the points from
+  // there on, which the stack has.
+  struct Point {
     double time = 0;
-    double best_hits = 0;
-    double best_time = 1;
-    for (std::size_t until = age; until < AgeBins::count; ++until) {
-      if (width[until] == 0) continue;
-      time += alive * width[until];
-      hits += alive * ends[until];
-      alive *= 1 - ends[until];
-      if (hits * best_time > best_hits * time) {
-        best_hits = hits;
-        best_time = time;
-      }
-    }
-    ranks_[reuse_class][age] = static_cast<float>(best_hits / best_time);
+    double hits = 0;
+  };
+  std::array<Point, AgeBins::count + 1> points;
+  double alive = 1;
+  for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
+    points[bin + 1] = {points[bin].time + alive * width[bin], points[bin].hits + (width[bin] == 0 ? 0 : alive * ends[bin])};
+    if (width[bin] != 0) alive *= 1 - ends[bin];
+  }
+  const auto slope = [&](std::size_t from, std::size_t to) {
+    const double time = points[to].time - points[from].time;
+    return time > 0 ? (points[to].hits - points[from].hits) / time : 0;
+  };
+  std::array<std::size_t, AgeBins::count + 1> hull;
+  std::size_t size = 0;
+  hull[size++] = AgeBins::count;
+  for (std::size_t age = AgeBins::count; age-- > 0;) {
+    while (size > 1 && slope(age, hull[size - 2]) >= slope(age, hull[size - 1])) --size;
+    ranks_[reuse_class][age] = static_cast<float>(slope(age, hull[size - 1]));
+    hull[size++] = age;
   }
 }
 

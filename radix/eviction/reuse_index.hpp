@@ -26,7 +26,7 @@ struct AgeBins {
 
 /// The class of a block that was used tells how often it was used, and by what kind of request.
 struct ReuseClass {
-  /// How often a request has used the block again since it entered the tier: 0, 1, or more often. A block that returns soon
+  /// How often a request has used the block again since it entered the tree: 0, 1, or more often. A block that returns soon
   /// enough after its eviction begins with 1.
   static constexpr std::size_t uses = 3;
 
@@ -153,8 +153,15 @@ class ReuseRanks {
   void step(const ReuseIntervals::Seen& seen);
   [[nodiscard]] bool done() const { return made_ == ReuseClass::count; }
 
+  /// By age: the share of intervals that end there with a use, of those that reach it.
+  using Ends = std::array<double, AgeBins::count>;
+  [[nodiscard]] static Ends pooled(const ReuseIntervals::Seen& seen);
+  /// The same for one class, smoothed over neighbouring ages. `pooled`: that of all classes together, which counts for a class
+  /// with few intervals.
+  [[nodiscard]] static Ends ends_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class, const Ends& pooled);
+
  private:
-  std::array<double, AgeBins::count> pooled_{};  ///< share of the intervals of all classes that end in the bin
+  Ends pooled_{};
   std::size_t made_ = 0;
   ReuseIntervals::Counts ranks_{};
 };

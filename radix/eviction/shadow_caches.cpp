@@ -37,7 +37,7 @@ void ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, std::size_t reus
   record.holders = 1U << lru | 1U << ranked;
   record.last = stamp;
   record.reuse_class = static_cast<std::uint8_t>(reuse_class);
-  for (const std::size_t cache : {lru, ranked}) push_newest(cache, index);
+  for (const std::size_t cache : {lru, ranked}) insert(cache, index);
   if (blocks_[lru] > capacity_) evict(lru, by_use_.oldest);
   if (blocks_[ranked] <= capacity_) return;
   if (ranks != nullptr) return evict(ranked, next_by_rank(stamp, *ranks));
@@ -57,7 +57,7 @@ void ShadowCaches::tell(std::uint64_t stamp, std::size_t before, std::size_t kin
       if (records_[index].last != stamp) continue;
       take_out(ranked, index);
       records_[index].reuse_class = static_cast<std::uint8_t>(ReuseClass::of(uses, kind));
-      insert_by_use(ranked, index);
+      insert(ranked, index);
     }
   }
 }
@@ -75,8 +75,8 @@ ShadowCaches::Index ShadowCaches::next_by_rank(std::uint64_t stamp, const ReuseR
     lowest = index;
     lowest_rank = rank;
   };
-  for (const Line& line : by_class_) {
-    if (line.oldest == none) continue;
+  for (std::uint32_t lines = lines_held_; lines != 0; lines &= lines - 1) {
+    const Line& line = by_class_[static_cast<std::size_t>(std::countr_zero(lines))];
     any = line.oldest;
     if (records_[line.oldest].last >= stamp) continue;
     compare(line.oldest);
@@ -112,31 +112,26 @@ ShadowCaches::Index ShadowCaches::find_or_add(std::uint64_t name) {
   return index;
 }
 
-void ShadowCaches::push_newest(std::size_t cache, Index index) {
-  Record& record = records_[index];
+/// Inserts a block at the place of its last use. No block, or only a few, were used later.
+void ShadowCaches::insert(std::size_t cache, Index index) {
+  const Record& record = records_[index];
   Line& line = line_of(cache, record);
-  record.links[cache] = {none, line.newest};
-  (line.newest == none ? line.oldest : records_[line.newest].links[cache].newer) = index;
-  line.newest = index;
-}
-
-/// Inserts a block that is not older than all but a few of its line.
-void ShadowCaches::insert_by_use(std::size_t cache, Index index) {
-  Line& line = line_of(cache, records_[index]);
   Index newer = none;
   Index older = line.newest;
-  while (older != none && records_[older].last > records_[index].last)
-    newer = std::exchange(older, records_[older].links[cache].older);
+  while (older != none && records_[older].last > record.last) newer = std::exchange(older, records_[older].links[cache].older);
   records_[index].links[cache] = {newer, older};
   (newer == none ? line.newest : records_[newer].links[cache].older) = index;
   (older == none ? line.oldest : records_[older].links[cache].newer) = index;
+  if (cache == ranked) lines_held_ |= 1U << record.reuse_class;
 }
 
 void ShadowCaches::take_out(std::size_t cache, Index index) {
-  Line& line = line_of(cache, records_[index]);
-  const Links links = records_[index].links[cache];
+  const Record& record = records_[index];
+  Line& line = line_of(cache, record);
+  const Links links = record.links[cache];
   (links.newer == none ? line.newest : records_[links.newer].links[cache].older) = links.older;
   (links.older == none ? line.oldest : records_[links.older].links[cache].newer) = links.newer;
+  if (cache == ranked && line.oldest == none) lines_held_ &= ~(1U << record.reuse_class);
 }
 
 std::size_t ShadowCaches::bytes_held() const {
@@ -156,7 +151,10 @@ void ShadowCaches::check_invariants() const {
     TERRACE_CHECK(line.oldest == newer);
   };
   follow(lru, by_use_);
-  for (const Line& line : by_class_) follow(ranked, line);
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
+    follow(ranked, by_class_[reuse_class]);
+    TERRACE_CHECK((lines_held_ >> reuse_class & 1U) == (by_class_[reuse_class].oldest == none ? 0U : 1U));
+  }
   TERRACE_CHECK(blocks == blocks_ && blocks[lru] <= capacity_ && blocks[ranked] <= capacity_);
   std::size_t remembered = 0;
   for (const Index first : buckets_) {

@@ -60,8 +60,7 @@ class ShadowCaches {
     return cache == lru ? by_use_ : by_class_[record.reuse_class];
   }
   [[nodiscard]] Index find_or_add(std::uint64_t name);
-  void push_newest(std::size_t cache, Index index);
-  void insert_by_use(std::size_t cache, Index index);
+  void insert(std::size_t cache, Index index);
   void take_out(std::size_t cache, Index index);
   void evict(std::size_t cache, Index index);
   [[nodiscard]] Index next_by_rank(std::uint64_t stamp, const ReuseRanks& ranks) const;
@@ -73,6 +72,7 @@ class ShadowCaches {
   std::array<std::size_t, 2> blocks_{};
   Line by_use_;                                     ///< the blocks of the first cache
   std::array<Line, ReuseClass::count> by_class_{};  ///< the blocks of the second one
+  std::uint32_t lines_held_ = 0;                    ///< bit i: there are blocks of class i
   std::vector<Record> records_;
   Index free_ = none;
   std::vector<Index> buckets_;

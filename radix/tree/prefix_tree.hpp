@@ -279,6 +279,7 @@ class PrefixTree {
   [[nodiscard]] std::uint32_t used_since(const Node& node, std::uint64_t stamp) const;
   void shrink_to_copies(InTier& here, const Copy* row) const;
   void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);
+  void tell_continued(Run last_run, std::uint64_t stamp) const;
   [[nodiscard]] Marks& marks(Node& node);
   [[nodiscard]] Marks& bare_marks(Node& node);
   void drop_empty_marks(Node& node);

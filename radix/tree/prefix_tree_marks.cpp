@@ -116,6 +116,7 @@ void PrefixTree::touch(Prefix prefix, std::uint64_t stamp) {
     if (prefix.length > 0) flat_->touch(prefix.node, stamp);
     return;
   }
+  if (!followers_.empty()) tell_continued(last_run(prefix), stamp);
   for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
     if (!followers_.empty()) {
       const std::uint32_t known = run.begin + used_since(nodes_[run.node.value()], stamp);
@@ -123,6 +124,16 @@ void PrefixTree::touch(Prefix prefix, std::uint64_t stamp) {
     }
     touch_node(run.node, run.size(), stamp);
   }
+}
+
+/// A prefix that ends with a whole node without children continues what the last request left there.
+void PrefixTree::tell_continued(Run last_run, std::uint64_t stamp) const {
+  if (last_run.end == 0) return;
+  const Node& node = nodes_[last_run.node.value()];
+  if (node.first_child != no_node || last_run.end != node.end()) return;
+  const std::uint64_t last = last_use_in(node, node.size - 1);
+  if (last == 0 || last >= stamp) return;
+  for (EvictionPolicy* const policy : followers_) policy->on_continued(stamp, last);
 }
 
 void PrefixTree::end_request(std::uint64_t stamp, std::uint64_t output_tokens) {

@@ -90,10 +90,10 @@ TEST(LeafHeaps, agree_with_a_sorted_list) {
       leaves.set(leaf.line, tenant, leaf.age);
     }
     ASSERT_EQ(leaves.size(), known.size());
-    const auto leaf = leaves.find(NodeId{node});
-    ASSERT_EQ(leaf.has_value(), known.contains(node));
-    if (leaf) {
-      ASSERT_EQ(*leaf, known.at(node).age);
+    const auto line_of_node = leaves.line_of(NodeId{node});
+    ASSERT_EQ(line_of_node.has_value(), known.contains(node));
+    if (line_of_node) {
+      ASSERT_EQ(*line_of_node, known.at(node).line);
     }
     for (std::size_t line = 0; line < 2; ++line) {
       const auto best = [&](auto is_of, auto goes_before) {

@@ -104,6 +104,47 @@ TEST(ReuseIntervals, forget_blocks_that_were_used_long_ago_and_requests_that_wer
   intervals.check_invariants();
 }
 
+/// By the definition: the best ratio of hits and requests over all ages until which the block can be kept.
+TEST(ReuseRanks, are_the_best_ratio_of_hits_and_requests) {
+  Random random{20'261'128};
+  for (int round = 0; round < 50; ++round) {
+    ReuseIntervals::Seen seen;
+    for (std::size_t of = 0; of < ReuseClass::count; ++of) {
+      double left = static_cast<double>(random.below(3000));
+      for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
+        seen.risk[of][bin] = static_cast<float>(left);
+        const double ended = left * static_cast<double>(random.below(100)) / (random.chance(0.5) ? 100 : 400);
+        seen.hits[of][bin] = static_cast<float>(ended * static_cast<double>(random.below(100)) / 100);
+        left -= ended;
+      }
+    }
+    ReuseRanks ranks;
+    ranks.begin(seen);
+    while (!ranks.done()) ranks.step(seen);
+    for (std::size_t of = 0; of < ReuseClass::count; ++of) {
+      const ReuseRanks::Ends ends = ReuseRanks::ends_of(seen, of, ReuseRanks::pooled(seen));
+      for (std::size_t age = 0; age < AgeBins::count; ++age) {
+        const double width_of_age = AgeBins::begin(age + 1) - AgeBins::begin(age);
+        if (width_of_age == 0) continue;  // no age is in this bin
+        double alive = 1;
+        double hits = 0;
+        double time = 0;
+        double best = 0;
+        for (std::size_t until = age; until < AgeBins::count; ++until) {
+          const double width = AgeBins::begin(until + 1) - AgeBins::begin(until);
+          if (width == 0) continue;
+          time += alive * width;
+          hits += alive * ends[until];
+          alive *= 1 - ends[until];
+          best = std::max(best, hits / time);
+        }
+        ASSERT_NEAR(ranks.rank(of, static_cast<std::uint64_t>(AgeBins::begin(age))), best, 1e-4 * best + 1e-9)
+            << of << ", " << age;
+      }
+    }
+  }
+}
+
 /// Blocks of one class come back after 64 requests, those of another never.
 TEST(ReuseRanks, are_highest_just_before_blocks_come_back_and_fall_after_that) {
   ReuseIntervals::Seen seen;

@@ -211,10 +211,9 @@ TEST_F(OffloadHostSlots, an_ended_request_tells_its_output_to_the_policy) {
   ASSERT_TRUE(offload->touch(names({1, 2})).has_value());
   noted.clear();
   ASSERT_TRUE(offload->end_request(names({1, 2, 9}), 40).has_value());
-  ASSERT_EQ(noted.size(), 4U) << "in both tiers' policies, and the leaf is a candidate again";
+  ASSERT_EQ(noted.size(), 2U);
   EXPECT_EQ(noted[0].output_tokens, 40U);
-  EXPECT_EQ(noted[0], noted[1]);
-  EXPECT_EQ(noted.back(), (test::EndsPolicy::Noted{noted[0].stamp, std::nullopt}));
+  EXPECT_EQ(noted[1], (test::EndsPolicy::Noted{noted[0].stamp, std::nullopt})) << "the leaf is a candidate again";
   noted.clear();
   ASSERT_TRUE(offload->end_request(names({9}), 40).has_value());
   ASSERT_TRUE(offload->end_request({}, 40).has_value());
