@@ -204,10 +204,11 @@ TEST(ShadowCaches, follow_the_ranks_only_while_they_have_more_hits_than_lru) {
 /// The kind of a request is told after others have used blocks, too.
 TEST(ShadowCaches, move_the_blocks_of_a_request_whose_kind_is_told_later) {
   ShadowCaches shadows{8, 100};
-  ReuseIntervals::Seen seen;  // blocks of the kind `late` return after about 64 requests, others never
+  ReuseIntervals::Seen seen;  // blocks of the kind `late` return after about 64 requests, others at once or never
   const std::size_t late = ReuseClass::of(0, ReuseClass::late);
   for (std::size_t before = 0; before <= AgeBins::of(64); ++before) seen.risk[late][before] = seen.risk[0][before] = 1000;
   seen.hits[late][AgeBins::of(64)] = 1000;
+  seen.hits[0][0] = 500;
   ReuseRanks ranks;
   ranks.begin(seen);
   while (!ranks.done()) ranks.step(seen);

@@ -182,7 +182,7 @@ constexpr Limits more_than_0{1};
 void add_general(std::vector<Option>& all) {
   const Table general{all, ""};
   common(live(general.add("policy", Type::name, FIELD(policy),
-                          "Eviction policy of device and host: adaptive follows the rule that has lately hit most")))
+                          "Eviction policy of device and host: adaptive keeps what it expects most hits from")))
       .names = {"adaptive", "lru"};
   with_flag(general.add("inclusion", FIELD(system.inclusion),
                         "How device and host copies of a block relate: lazy-exclusive (a host copy stays after a swap-in, and "

@@ -18,36 +18,14 @@ TEST(Cli, explains_itself) {
   const Ended replay_help = run(replay_words({"--help-all"}));
   EXPECT_EQ(replay_help.status, 0);
   EXPECT_NE(replay_help.out.find("Examples:"), std::string::npos);
-  for (const char* const option : {"--device",
-                                   "--device-blocks",
-                                   "--device-capacity",
-                                   "--host-blocks",
-                                   "--host-capacity",
-                                   "--storage",
-                                   "--storage-capacity",
-                                   "--storage-floor",
-                                   "--relation",
-                                   "--write-policy",
-                                   "--policy",
-                                   "--block-tokens",
-                                   "--block-bytes",
-                                   "--reference",
-                                   "--concurrency",
-                                   "--speed",
-                                   "--mode",
-                                   "--requests",
-                                   "--verify",
-                                   "--seed",
-                                   "--report",
-                                   "--inject",
-                                   "--workload",
-                                   "--step-tokens",
-                                   "--abort-rate",
-                                   "--cache-output",
-                                   "--tell-output",
-                                   "--output-tokens-max",
-                                   "--skip",
-                                   "--checkpoint"}) {
+  for (const char* const option : {"--device",        "--device-blocks", "--device-capacity",  "--host-blocks",
+                                   "--host-capacity", "--storage",       "--storage-capacity", "--storage-floor",
+                                   "--relation",      "--write-policy",  "--policy",           "--block-tokens",
+                                   "--block-bytes",   "--reference",     "--concurrency",      "--speed",
+                                   "--mode",          "--requests",      "--verify",           "--seed",
+                                   "--report",        "--inject",        "--workload",         "--step-tokens",
+                                   "--abort-rate",    "--cache-output",  "--tell-output",      "--output-tokens-max",
+                                   "--skip",          "--checkpoint"}) {
     EXPECT_NE(replay_help.out.find(option), std::string::npos) << option;
   }
   const Ended version = run({paths.program, "--version"});

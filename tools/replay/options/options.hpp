@@ -99,7 +99,7 @@ struct ReplayOptions {
   std::uint64_t output_tokens_max = 128;  ///< the most output tokens of a request
   bool cache_output = true;
   bool tell_output = true;  ///< tell the cache the output length of each request
-  double abort_rate = 0;  ///< share of the requests, 0 to 1
+  double abort_rate = 0;    ///< share of the requests, 0 to 1
   /// how many times faster the trace's clock runs; empty: requests come as fast as they can be served
   std::optional<double> speed;
   /// If set: each request is announced so long before it is due, and its blocks are brought up to the host tier
