@@ -121,7 +121,7 @@ void AdaptivePolicy::begin_request(std::uint64_t stamp) {
   now_ = stamp;
 }
 
-/// What is told first counts: that is the deepest block.
+/// The first report of a request counts, because the deepest blocks are reported first.
 void AdaptivePolicy::on_continued(std::uint64_t stamp, std::uint64_t last) {
   if (stamp > now_) begin_request(stamp);
   if (last >= stamp || kind_of(stamp) != ReuseClass::fresh) return;

@@ -234,7 +234,7 @@ void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
   const std::size_t reuse_class = made_++;
   const std::array<double, AgeBins::count>& width = widths();
   const Ends ends = ends_of(seen, reuse_class, pooled_);
-  // Of blocks that are kept from age 0 on: the hits until the end of a bin, and the requests paid for. The rank of an age is the
+  // A point has the hits of blocks that are kept from age 0 until a bin, and the requests paid for. The rank of an age is the
   // steepest slope from its point to a later one. So it is the slope to the next vertex of the upper hull of the points from
   // there on, which the stack has.
   struct Point {

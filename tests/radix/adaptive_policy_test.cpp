@@ -108,7 +108,7 @@ TEST(AdaptivePolicyTest, a_scan_beside_a_hot_set_costs_it_under_five_points_once
   }
 }
 
-/// What the policy has learned is wrong from time to time.
+/// The workload changes from turn to turn, so that what the policy has learned is often wrong.
 void expect_no_loss_in_turns(
     const std::function<Requests(std::uint64_t turn, std::uint64_t seed, std::uint32_t capacity)>& make) {
   for (const std::uint32_t capacity : {400U, 3000U}) {

@@ -1,4 +1,4 @@
-// What the adaptive policy counts, and the ranks that it makes of the counts.
+// The counts of the adaptive policy, the ranks that it makes of them, and the caches that judge the ranks.
 
 #include "radix/eviction/reuse_index.hpp"
 
