@@ -10,7 +10,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::size_t shadow_blocks = 768;
+constexpr std::size_t shadow_blocks = 384;
 /// A lead of one rule counts half after this many uses of blocks, or after eight times as many as the tier has blocks.
 constexpr double half_life_min = 16'384;
 /// Blocks are remembered until eight times as many blocks as the tier has were used. An eighth of them are in the sample, but not
@@ -57,8 +57,7 @@ AdaptivePolicy::Depths& AdaptivePolicy::depths_of(NodeId node) {
 
 std::size_t AdaptivePolicy::uses_of(NodeId node, std::uint32_t depth) const {
   if (node.value() >= depths_.size()) return 0;
-  const Depths& depths = depths_[node.value()];
-  return depth < depths.twice ? 2 : depth < depths.once ? 1 : 0;
+  return depths_[node.value()].uses_at(depth);
 }
 
 std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const {
@@ -77,29 +76,36 @@ void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::u
     if (const std::uint32_t twice = std::min(depths.once, again); twice > known) depths.twice = std::max(depths.twice, twice);
     depths.once = std::max(depths.once, again);
   }
-  if (const std::uint64_t last = recall(blocks, depths); last != 0) on_continued(stamp, last);
   const std::uint32_t from = std::max(blocks.begin, std::min(known, depths.used));
+  if (from >= blocks.end()) return;
+  find_sampled(blocks, from);
+  if (const std::uint64_t last = recall(blocks.end(), depths); last != 0) on_continued(stamp, last);
   depths.used = std::max(depths.used, blocks.end());
-  if (from < blocks.end()) sample(blocks, from, stamp);
+  for (const Sampled& block : sampled_) note({block.name, stamp, static_cast<std::uint8_t>(depths.uses_at(block.depth)), true});
+}
+
+/// Finds the blocks from depth `from` on that are in one of the samples.
+void AdaptivePolicy::find_sampled(const BlockRun& blocks, std::uint32_t from) {
+  sampled_.clear();
+  const std::uint64_t below = std::max(shadow_below_, reuse_below_);
+  Landmarks::for_each_sampled(blocks, from, below, [&](std::uint32_t depth, std::uint32_t stands_for) {
+    sampled_.push_back({blocks.keys[depth - blocks.begin].prefix64() / stands_for, depth});
+  });
 }
 
 /// Finds out which of the blocks that are new to the tree were there before: they have been used once already. Returns when the
 /// deepest of them was last used, or 0 if there is none. A block that is not sampled is taken to be like the sampled one before
-/// it.
-std::uint64_t AdaptivePolicy::recall(const BlockRun& blocks, Depths& depths) {
-  std::uint64_t last = 0;
-  std::uint32_t end = blocks.end();  // the first sampled block after those that have returned
-  for_each_sampled(blocks, std::max(blocks.begin, depths.used), [&](std::uint32_t depth, std::uint64_t name) {
-    learn();  // the sample knows which blocks have returned
-    if (const std::optional<std::uint64_t> of_block = intervals_.last_use(name)) {
-      last = *of_block;
-      end = blocks.end();
-    } else {
-      end = std::min(end, depth);
+/// it. `end`: the depth after the last block.
+std::uint64_t AdaptivePolicy::recall(std::uint32_t end, Depths& depths) const {
+  if (sampled_.empty() || sampled_.back().depth < depths.used) return 0;
+  learn();  // the sample knows which blocks have returned
+  for (std::size_t i = sampled_.size(); i-- > 0 && sampled_[i].depth >= depths.used; end = sampled_[i].depth) {
+    if (const std::optional<std::uint64_t> last = intervals_.last_use(sampled_[i].name)) {
+      depths.once = std::max(depths.once, end);
+      return *last;
     }
-  });
-  if (last != 0) depths.once = std::max(depths.once, end);
-  return last;
+  }
+  return 0;
 }
 
 void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
@@ -151,21 +157,6 @@ void AdaptivePolicy::tell(std::uint64_t stamp, ReuseClass::Kind kind) {
 
 // ---- learning ------------------------------------------------------------------------------------------------------------
 
-/// Calls `visit(depth, name)` for each block from depth `from` on that is in one of the samples.
-template <class Visit>
-void AdaptivePolicy::for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const {
-  const std::uint64_t below = std::max(shadow_below_, reuse_below_);
-  Landmarks::for_each_sampled(blocks, from, below, [&](std::uint32_t depth, std::uint32_t stands_for) {
-    visit(depth, blocks.keys[depth - blocks.begin].prefix64() / stands_for);
-  });
-}
-
-void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
-  for_each_sampled(blocks, from, [&](std::uint32_t depth, std::uint64_t name) {
-    note({name, stamp, static_cast<std::uint8_t>(uses_of(blocks.node, depth)), true});
-  });
-}
-
 void AdaptivePolicy::note(const Noted& noted) {
   if (noted_.full()) learn_first();  // catch_up() is not called, or a step has very many uses
   noted_.push_back(noted);
@@ -208,6 +199,7 @@ void AdaptivePolicy::make_valid(std::uint64_t stamp) const {
   std::swap(ranks_, next_ranks_);
   has_ranks_ = true;
   valid_at_ = 0;
+  ranked_at_ = 0;
 }
 
 bool AdaptivePolicy::follows_ranks() const {
@@ -220,10 +212,6 @@ bool AdaptivePolicy::follows_ranks() const {
 
 std::size_t AdaptivePolicy::class_of(const LeafAge& leaf) const {
   return ReuseClass::of(uses_of(leaf.node, leaf.depth), kind_of(leaf.last_use()));
-}
-
-float AdaptivePolicy::rank(const LeafAge& leaf, std::size_t reuse_class) const {
-  return ranks_.rank(reuse_class, now_ - std::min(now_, leaf.last_use()));
 }
 
 void AdaptivePolicy::on_evictable(const Leaf& leaf) {
@@ -239,48 +227,63 @@ void AdaptivePolicy::on_unevictable(NodeId node) {
   leaves_.erase(node);
 }
 
+void AdaptivePolicy::give_ranks(Candidate& candidate, std::size_t reuse_class) const {
+  const auto rank = [&](const LeafAge& leaf) {
+    return by_rank_ ? ranks_.rank(reuse_class, now_ - std::min(now_, leaf.last_use())) : 0;
+  };
+  candidate.rank_of_oldest = rank(candidate.oldest);
+  candidate.rank_of_newest = rank(candidate.newest);
+}
+
 /// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
 /// rank; the older one of two with equal rank.
-std::optional<NodeId> AdaptivePolicy::first_of(const Candidates& candidates) const {
-  const LeafAge* first = nullptr;
-  float rank_of_first = 0;
-  const auto compare = [&](const LeafAge& leaf, float rank) {
-    const bool goes_first =
-        first == nullptr || leaf.priority() < first->priority() ||
-        (leaf.priority() == first->priority() && (rank < rank_of_first || (rank == rank_of_first && leaf < *first)));
-    if (!goes_first) return;
-    first = &leaf;
-    rank_of_first = rank;
-  };
-  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
-    const Candidate& candidate = candidates[reuse_class];
-    if (!candidate.is_there) continue;
-    compare(candidate.oldest, by_rank_ ? rank(candidate.oldest, reuse_class) : 0);
-    if (by_rank_ && candidate.newest.node != candidate.oldest.node)
-      compare(candidate.newest, rank(candidate.newest, reuse_class));
+std::optional<NodeId> AdaptivePolicy::first_of(const Candidates& candidates, Classes there) {
+  const Candidate* first = nullptr;
+  for (; there != 0; there &= there - 1) {
+    const Candidate& next = candidates[static_cast<std::size_t>(std::countr_zero(there))];
+    const bool goes_first = first == nullptr || next.first().priority() < first->first().priority() ||
+                            (next.first().priority() == first->first().priority() &&
+                             (next.rank() < first->rank() || (next.rank() == first->rank() && next.first() < first->first())));
+    if (goes_first) first = &next;
   }
-  return first == nullptr ? std::nullopt : std::optional{first->node};
+  return first == nullptr ? std::nullopt : std::optional{first->first().node};
 }
 
 /// Several victims may follow each other, with few changes between them. Only the lists that have changed are looked at again.
 std::optional<NodeId> AdaptivePolicy::victim() const {
-  by_rank_ = follows_ranks();
+  const bool by_rank = follows_ranks();
+  Classes stale = changed_;
   for (; changed_ != 0; changed_ &= changed_ - 1) {
     const auto reuse_class = static_cast<std::size_t>(std::countr_zero(changed_));
+    there_ &= ~(Classes{1} << reuse_class);
     const std::optional<LeafAge> oldest = leaves_.oldest(reuse_class);
-    candidates_[reuse_class] = oldest ? Candidate{true, *oldest, *leaves_.newest(reuse_class, oldest->priority())} : Candidate{};
+    if (!oldest) continue;
+    there_ |= Classes{1} << reuse_class;
+    candidates_[reuse_class] = {*oldest, *leaves_.newest(reuse_class, oldest->priority())};
   }
-  return first_of(candidates_);
+  if (by_rank != by_rank_ || now_ != ranked_at_) stale = there_;
+  by_rank_ = by_rank;
+  ranked_at_ = now_;
+  for (stale &= there_; stale != 0; stale &= stale - 1) {
+    const auto reuse_class = static_cast<std::size_t>(std::countr_zero(stale));
+    give_ranks(candidates_[reuse_class], reuse_class);
+  }
+  return first_of(candidates_, there_);
 }
 
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
   by_rank_ = follows_ranks();
+  ranked_at_ = 0;
   Candidates candidates;
+  Classes there = 0;
   for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
     const std::optional<LeafAge> oldest = leaves_.oldest(reuse_class, tenant);
-    if (oldest) candidates[reuse_class] = {true, *oldest, *leaves_.newest(reuse_class, oldest->priority(), tenant)};
+    if (!oldest) continue;
+    there |= Classes{1} << reuse_class;
+    candidates[reuse_class] = {*oldest, *leaves_.newest(reuse_class, oldest->priority(), tenant)};
+    give_ranks(candidates[reuse_class], reuse_class);
   }
-  return first_of(candidates);
+  return first_of(candidates, there);
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {

@@ -31,7 +31,7 @@ namespace terrace {
 ///
 /// *The sample.* Which blocks are sampled depends only on their keys. For long prefixes only landmarks are sampled (Landmarks).
 /// One sample has up to 8,192 of the blocks that were used lately, evicted blocks included. It shows when blocks are used again
-/// (ReuseIntervals), and which blocks return after their eviction. Another one represents 768 blocks of the tier, for
+/// (ReuseIntervals), and which blocks return after their eviction. Another one represents 384 blocks of the tier, for
 /// ShadowCaches: if LRU has lately had more hits there than the ranks, the policy is LRU.
 ///
 /// *Determined by what happened.* New ranks are made from the counts at every hundredth request, and are valid from the fiftieth
@@ -74,6 +74,7 @@ class AdaptivePolicy final : public EvictionPolicy {
     std::uint32_t once = 0;
     std::uint32_t twice = 0;
 
+    [[nodiscard]] std::size_t uses_at(std::uint32_t depth) const { return depth < twice ? 2 : depth < once ? 1 : 0; }
     void cut(std::uint32_t depth);
   };
   /// Something to be learned: the use of a sampled block, or the kind of a request.
@@ -83,6 +84,10 @@ class AdaptivePolicy final : public EvictionPolicy {
     std::uint8_t uses_or_kind = 0;
     bool is_use = false;
   };
+  struct Sampled {
+    std::uint64_t name = 0;
+    std::uint32_t depth = 0;
+  };
   static constexpr std::size_t noted_max = 256;
   static constexpr std::uint64_t kinds_kept = 65'536;
 
@@ -90,26 +95,29 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
   void begin_request(std::uint64_t stamp);
-  [[nodiscard]] std::uint64_t recall(const BlockRun& blocks, Depths& depths);
+  void find_sampled(const BlockRun& blocks, std::uint32_t from);
+  [[nodiscard]] std::uint64_t recall(std::uint32_t end, Depths& depths) const;
   [[nodiscard]] std::size_t kind_of(std::uint64_t stamp) const;
   void tell(std::uint64_t stamp, ReuseClass::Kind kind);
-  template <class Visit>
-  void for_each_sampled(const BlockRun& blocks, std::uint32_t from, const Visit& visit) const;
-  void sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp);
   void note(const Noted& noted);
   void learn() const;
   void learn_first() const;
   void make_valid(std::uint64_t stamp) const;
-  [[nodiscard]] float rank(const LeafAge& leaf, std::size_t reuse_class) const;
   /// The ends of a list: the leaf that LRU would evict first, and the one of the same priority that it would evict last.
   struct Candidate {
-    bool is_there = false;
     LeafAge oldest;
     LeafAge newest;
+    float rank_of_oldest = 0;
+    float rank_of_newest = 0;
+
+    [[nodiscard]] bool newest_goes_first() const { return rank_of_newest < rank_of_oldest; }
+    [[nodiscard]] const LeafAge& first() const { return newest_goes_first() ? newest : oldest; }
+    [[nodiscard]] float rank() const { return newest_goes_first() ? rank_of_newest : rank_of_oldest; }
   };
   using Candidates = std::array<Candidate, ReuseClass::count>;
-  static constexpr std::uint32_t all_changed = (1U << ReuseClass::count) - 1;
-  [[nodiscard]] std::optional<NodeId> first_of(const Candidates& candidates) const;
+  using Classes = std::uint32_t;  ///< bit i: class i
+  void give_ranks(Candidate& candidate, std::size_t reuse_class) const;
+  [[nodiscard]] static std::optional<NodeId> first_of(const Candidates& candidates, Classes there);
   void has_changed(std::optional<std::size_t> reuse_class) {
     if (reuse_class) changed_ |= 1U << *reuse_class;
   }
@@ -135,10 +143,13 @@ class AdaptivePolicy final : public EvictionPolicy {
   mutable std::uint64_t read_at_ = 0;   ///< stamp at which the counts are read next
   mutable std::uint64_t valid_at_ = 0;  ///< stamp from which on next_ranks_ are valid; 0: there are none
   mutable boost::circular_buffer<Noted> noted_{noted_max};
-  mutable Candidates candidates_{};              ///< by class
-  mutable std::uint32_t changed_ = all_changed;  ///< bit i: the candidate of class i must be read again
-  mutable bool by_rank_ = false;                 ///< the rule of the last decision
-  ChunkedTable<Depths> depths_;                  ///< by node
+  mutable Candidates candidates_{};      ///< by class
+  mutable Classes there_ = 0;            ///< the classes that have a candidate
+  mutable Classes changed_ = 0;          ///< the classes whose candidate must be read again
+  mutable std::uint64_t ranked_at_ = 0;  ///< the request for which the candidates have their ranks; 0: for none
+  mutable bool by_rank_ = false;         ///< the rule of the last decision
+  std::vector<Sampled> sampled_;         ///< of the last run
+  ChunkedTable<Depths> depths_;          ///< by node
   LeafHeaps leaves_{ReuseClass::count};
 };
 

@@ -193,7 +193,11 @@ const std::array<double, AgeBins::count>& widths() {
 
 void ReuseRanks::begin(const ReuseIntervals::Seen& seen) {
   made_ = 0;
+  like_.reset();
   pooled_ = pooled(seen);
+  bins_ = AgeBins::count;
+  while (bins_ > 0 && pooled_[bins_ - 1] == 0) --bins_;
+  bins_ = std::min(bins_ + 1, AgeBins::count);  // ends_of() smooths over the next age, too
 }
 
 ReuseRanks::Ends ReuseRanks::pooled(const ReuseIntervals::Seen& seen) {
@@ -210,20 +214,23 @@ ReuseRanks::Ends ReuseRanks::pooled(const ReuseIntervals::Seen& seen) {
   return ends;
 }
 
-ReuseRanks::Ends ReuseRanks::ends_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class, const Ends& pooled) {
+ReuseRanks::Ends ReuseRanks::ends_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class, const Ends& pooled,
+                                     std::size_t bins) {
   const std::array<double, AgeBins::count>& width = widths();
-  Ends share{};
+  Ends each{};  // the share of one age of each bin
   Ends ends{};
-  for (std::size_t bin = 0; bin < AgeBins::count; ++bin)
-    share[bin] = (seen.hits[reuse_class][bin] + prior * pooled[bin]) / (seen.risk[reuse_class][bin] + prior);
-  for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
+  for (std::size_t bin = 0; bin < bins; ++bin) {
+    if (width[bin] == 0) continue;
+    each[bin] = (seen.hits[reuse_class][bin] + prior * pooled[bin]) / ((seen.risk[reuse_class][bin] + prior) * width[bin]);
+  }
+  for (std::size_t bin = 0; bin < bins; ++bin) {
     double weights = 0;
     double sum = 0;
     for (std::size_t near = bin == 0 ? 0 : bin - 1; near < std::min(bin + 2, AgeBins::count); ++near) {
       if (width[near] == 0) continue;
       const double weight = near == bin ? 2 : 1;
       weights += weight;
-      sum += weight * share[near] / width[near];
+      sum += weight * each[near];
     }
     ends[bin] = std::min(ends_max, sum / weights * width[bin]);
   }
@@ -232,8 +239,14 @@ ReuseRanks::Ends ReuseRanks::ends_of(const ReuseIntervals::Seen& seen, std::size
 
 void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
   const std::size_t reuse_class = made_++;
+  const bool unseen = seen.risk[reuse_class][0] == 0;
+  ranks_[reuse_class] = unseen && like_ ? ranks_[*like_] : ranks_of(seen, reuse_class);
+  if (unseen) like_ = reuse_class;
+}
+
+ReuseRanks::Row ReuseRanks::ranks_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class) const {
   const std::array<double, AgeBins::count>& width = widths();
-  const Ends ends = ends_of(seen, reuse_class, pooled_);
+  const Ends ends = ends_of(seen, reuse_class, pooled_, bins_);
   // A point has the hits of blocks that are kept from age 0 until a bin, and the requests paid for. The rank of an age is the
   // steepest slope from its point to a later one. So it is the slope to the next vertex of the upper hull of the points from
   // there on, which the stack has.
@@ -243,7 +256,7 @@ void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
   };
   std::array<Point, AgeBins::count + 1> points;
   double alive = 1;
-  for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
+  for (std::size_t bin = 0; bin < bins_; ++bin) {
     points[bin + 1] = {points[bin].time + alive * width[bin], points[bin].hits + (width[bin] == 0 ? 0 : alive * ends[bin])};
     if (width[bin] != 0) alive *= 1 - ends[bin];
   }
@@ -251,14 +264,19 @@ void ReuseRanks::step(const ReuseIntervals::Seen& seen) {
     const double time = points[to].time - points[from].time;
     return time > 0 ? (points[to].hits - points[from].hits) / time : 0;
   };
+  Row ranks{};
   std::array<std::size_t, AgeBins::count + 1> hull;
+  std::array<double, AgeBins::count + 1> slopes;  // from each vertex to the one below it in the stack
   std::size_t size = 0;
-  hull[size++] = AgeBins::count;
-  for (std::size_t age = AgeBins::count; age-- > 0;) {
-    while (size > 1 && slope(age, hull[size - 2]) >= slope(age, hull[size - 1])) --size;
-    ranks_[reuse_class][age] = static_cast<float>(slope(age, hull[size - 1]));
+  hull[size++] = bins_;
+  for (std::size_t age = bins_; age-- > 0;) {
+    double steepest = slope(age, hull[size - 1]);
+    while (size > 1 && slopes[size - 1] >= steepest) steepest = slope(age, hull[--size - 1]);
+    ranks[age] = static_cast<float>(steepest);
+    slopes[size] = steepest;
     hull[size++] = age;
   }
+  return ranks;
 }
 
 }  // namespace terrace

@@ -148,7 +148,8 @@ class ReuseIntervals {
 class ReuseRanks {
  public:
   [[nodiscard]] float rank(std::size_t reuse_class, std::uint64_t age) const { return ranks_[reuse_class][AgeBins::of(age)]; }
-  /// Begins to make ranks from counts. step() makes the ranks of one class, until done().
+  /// Begins to make ranks from counts. step() makes the ranks of one class, until done(). A class of which nothing was seen has
+  /// the ranks of all classes together.
   void begin(const ReuseIntervals::Seen& seen);
   void step(const ReuseIntervals::Seen& seen);
   [[nodiscard]] bool done() const { return made_ == ReuseClass::count; }
@@ -157,11 +158,17 @@ class ReuseRanks {
   using Ends = std::array<double, AgeBins::count>;
   [[nodiscard]] static Ends pooled(const ReuseIntervals::Seen& seen);
   /// The same for one class, smoothed over neighbouring ages. `pooled`: that of all classes together, which counts for a class
-  /// with few intervals.
-  [[nodiscard]] static Ends ends_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class, const Ends& pooled);
+  /// with few intervals. `bins`: only the first ones are made, because no interval is longer.
+  [[nodiscard]] static Ends ends_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class, const Ends& pooled,
+                                    std::size_t bins = AgeBins::count);
 
  private:
+  using Row = std::array<float, AgeBins::count>;
+  [[nodiscard]] Row ranks_of(const ReuseIntervals::Seen& seen, std::size_t reuse_class) const;
+
   Ends pooled_{};
+  std::size_t bins_ = 0;             ///< blocks of any class that are older than the first `bins_` ages are never used again
+  std::optional<std::size_t> like_;  ///< a class of which nothing was seen, and whose ranks are made
   std::size_t made_ = 0;
   ReuseIntervals::Counts ranks_{};
 };

@@ -28,6 +28,8 @@ ShadowCaches::ShadowCaches(std::size_t capacity, double half_life) : capacity_{c
 void ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, std::size_t reuse_class, const ReuseRanks* ranks) {
   const Index index = find_or_add(name);
   Record& record = records_[index];
+  if (stamp != now_) stale_ = lines_held_;  // ages have changed
+  now_ = stamp;
   lead_ = lead_ * fading_ + (record.holders >> ranked & 1) - (record.holders >> lru & 1);
   if (lead_ != 0) ranks_lead_ = lead_ > 0;
   for (const std::size_t cache : {lru, ranked}) {
@@ -40,7 +42,7 @@ void ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, std::size_t reus
   for (const std::size_t cache : {lru, ranked}) insert(cache, index);
   if (blocks_[lru] > capacity_) evict(lru, by_use_.oldest);
   if (blocks_[ranked] <= capacity_) return;
-  if (ranks != nullptr) return evict(ranked, next_by_rank(stamp, *ranks));
+  if (ranks != nullptr) return evict(ranked, next_by_rank(*ranks));
   Index oldest = none;
   for (const Line& line : by_class_) {
     if (line.oldest != none && (oldest == none || records_[line.oldest].last < records_[oldest].last)) oldest = line.oldest;
@@ -62,30 +64,40 @@ void ShadowCaches::tell(std::uint64_t stamp, std::size_t before, std::size_t kin
   }
 }
 
-/// Returns the block of the lowest rank, and the older one of two with equal rank, of the oldest and the newest of each class.
-/// Blocks of the present request go only if there is no other.
-ShadowCaches::Index ShadowCaches::next_by_rank(std::uint64_t stamp, const ReuseRanks& ranks) const {
-  Index lowest = none;
-  float lowest_rank = 0;
-  Index any = none;
-  const auto compare = [&](Index index) {
-    const Record& record = records_[index];
-    const float rank = ranks.rank(record.reuse_class, stamp - std::min(stamp, record.last));
-    if (lowest != none && (rank > lowest_rank || (rank == lowest_rank && record.last >= records_[lowest].last))) return;
-    lowest = index;
-    lowest_rank = rank;
-  };
-  for (std::uint32_t lines = lines_held_; lines != 0; lines &= lines - 1) {
-    const Line& line = by_class_[static_cast<std::size_t>(std::countr_zero(lines))];
-    any = line.oldest;
-    if (records_[line.oldest].last >= stamp) continue;
-    compare(line.oldest);
-    Index newest = line.newest;
-    for (int looked = 0; looked < newest_max && records_[newest].last >= stamp; ++looked)
-      newest = records_[newest].links[ranked].older;
-    if (records_[newest].last < stamp) compare(newest);
+/// Returns the one of the lower rank of the class's oldest and newest block, the older one of two with equal rank. Blocks of the
+/// present request do not count.
+ShadowCaches::Candidate ShadowCaches::candidate_of(std::size_t reuse_class, const ReuseRanks& ranks) const {
+  const Line& line = by_class_[reuse_class];
+  const auto with_rank = [&](Index index) { return Candidate{ranks.rank(reuse_class, now_ - records_[index].last), index}; };
+  if (line.oldest == none || records_[line.oldest].last >= now_) return {};
+  const Candidate oldest = with_rank(line.oldest);
+  Index newest = line.newest;
+  for (int looked = 0; looked < newest_max && records_[newest].last >= now_; ++looked)
+    newest = records_[newest].links[ranked].older;
+  if (records_[newest].last >= now_) return oldest;
+  const Candidate of_newest = with_rank(newest);
+  return of_newest.rank < oldest.rank ? of_newest : oldest;
+}
+
+/// Returns the block of the lowest rank, and the older one of two with equal rank. Blocks of the present request go only if there
+/// is no other.
+ShadowCaches::Index ShadowCaches::next_by_rank(const ReuseRanks& ranks) {
+  for (; stale_ != 0; stale_ &= stale_ - 1) {
+    const auto reuse_class = static_cast<std::size_t>(std::countr_zero(stale_));
+    candidates_[reuse_class] = candidate_of(reuse_class, ranks);
   }
-  return lowest == none ? any : lowest;
+  Candidate lowest;
+  Index any = none;
+  for (std::uint32_t lines = lines_held_; lines != 0; lines &= lines - 1) {
+    const auto reuse_class = static_cast<std::size_t>(std::countr_zero(lines));
+    const Candidate& next = candidates_[reuse_class];
+    any = by_class_[reuse_class].oldest;
+    if (next.block == none) continue;
+    const bool goes_first = lowest.block == none || next.rank < lowest.rank ||
+                            (next.rank == lowest.rank && records_[next.block].last < records_[lowest.block].last);
+    if (goes_first) lowest = next;
+  }
+  return lowest.block == none ? any : lowest.block;
 }
 
 void ShadowCaches::evict(std::size_t cache, Index index) {
@@ -122,7 +134,11 @@ void ShadowCaches::insert(std::size_t cache, Index index) {
   records_[index].links[cache] = {newer, older};
   (newer == none ? line.newest : records_[newer].links[cache].older) = index;
   (older == none ? line.oldest : records_[older].links[cache].newer) = index;
-  if (cache == ranked) lines_held_ |= 1U << record.reuse_class;
+  if (cache != ranked) return;
+  const std::uint32_t bit = 1U << record.reuse_class;
+  // A block of the present request is no candidate.
+  if (record.last != now_ || (lines_held_ & bit) == 0) stale_ |= bit;
+  lines_held_ |= bit;
 }
 
 void ShadowCaches::take_out(std::size_t cache, Index index) {
@@ -131,7 +147,9 @@ void ShadowCaches::take_out(std::size_t cache, Index index) {
   const Links links = record.links[cache];
   (links.newer == none ? line.newest : records_[links.newer].links[cache].older) = links.older;
   (links.older == none ? line.oldest : records_[links.older].links[cache].newer) = links.newer;
-  if (cache == ranked && line.oldest == none) lines_held_ &= ~(1U << record.reuse_class);
+  if (cache != ranked) return;
+  stale_ |= 1U << record.reuse_class;
+  if (line.oldest == none) lines_held_ &= ~(1U << record.reuse_class);
 }
 
 std::size_t ShadowCaches::bytes_held() const {

@@ -22,7 +22,7 @@ class ShadowCaches {
   ShadowCaches(std::size_t capacity, double half_life);
 
   /// A request uses a block. `name` identifies the block; two blocks with the same name are treated as one. `ranks`: nullptr
-  /// while there are none; then both caches evict by LRU.
+  /// while there are none; then both caches evict by LRU. They may change between the uses of two requests.
   void use(std::uint64_t name, std::uint64_t stamp, std::size_t reuse_class, const ReuseRanks* ranks);
   /// The blocks that the request with this stamp used last are of another kind now.
   void tell(std::uint64_t stamp, std::size_t before, std::size_t kind);
@@ -63,7 +63,13 @@ class ShadowCaches {
   void insert(std::size_t cache, Index index);
   void take_out(std::size_t cache, Index index);
   void evict(std::size_t cache, Index index);
-  [[nodiscard]] Index next_by_rank(std::uint64_t stamp, const ReuseRanks& ranks) const;
+  /// The block of a class that goes first.
+  struct Candidate {
+    float rank = 0;
+    Index block = none;  ///< none: all blocks of the class are used by the present request
+  };
+  [[nodiscard]] Candidate candidate_of(std::size_t reuse_class, const ReuseRanks& ranks) const;
+  [[nodiscard]] Index next_by_rank(const ReuseRanks& ranks);
 
   std::size_t capacity_;
   double fading_;
@@ -73,6 +79,9 @@ class ShadowCaches {
   Line by_use_;                                     ///< the blocks of the first cache
   std::array<Line, ReuseClass::count> by_class_{};  ///< the blocks of the second one
   std::uint32_t lines_held_ = 0;                    ///< bit i: there are blocks of class i
+  std::uint64_t now_ = 0;                           ///< the present request
+  std::array<Candidate, ReuseClass::count> candidates_{};
+  std::uint32_t stale_ = 0;  ///< bit i: the candidate of class i must be found again
   std::vector<Record> records_;
   Index free_ = none;
   std::vector<Index> buckets_;

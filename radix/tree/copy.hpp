@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "terrace/types.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -47,7 +48,8 @@ class Copy {
 
   friend constexpr bool operator==(Copy, Copy) = default;
   friend bool all_usable(std::span<const Copy> copies);
-  friend bool read_slots(std::span<const Copy> copies, SlotId* out);
+  friend CopyState lowest_state(std::span<const Copy> copies);
+  friend void read_slots(std::span<const Copy> copies, SlotId* out);
 
  private:
   std::uint32_t word_ = 0;
@@ -68,10 +70,16 @@ inline bool all_usable(std::span<const Copy> copies) {
   return copies.empty() || ((any >> 31U) == 0 && (all >> 30U) == 1);
 }
 
-/// Does the same, and writes the slot of each copy to `out`: 0 if it has none.
-inline bool read_slots(std::span<const Copy> copies, SlotId* out) {
+/// Returns the first of the copies' states, in the order of CopyState. There must be a copy.
+inline CopyState lowest_state(std::span<const Copy> copies) {
+  std::uint32_t lowest = ~std::uint32_t{0};
+  for (const Copy& copy : copies) lowest = std::min(lowest, copy.word_);
+  return static_cast<CopyState>(lowest >> Copy::slot_bits);
+}
+
+/// Writes the slot of each copy to `out`: 0 if it has none.
+inline void read_slots(std::span<const Copy> copies, SlotId* out) {
   for (std::size_t i = 0; i < copies.size(); ++i) out[i] = SlotId{copies[i].word_ & (Copy::slots_max - 1)};
-  return all_usable(copies);
 }
 
 }  // namespace terrace

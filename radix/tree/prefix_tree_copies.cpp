@@ -113,7 +113,7 @@ void PrefixTree::drop(Run run, Tier tier) {
   const bool was_any = here.any();
   const std::uint32_t begin = run.begin - node.start;
   const std::uint32_t end = run.end - node.start;
-  TERRACE_CHECK(std::all_of(row + begin, row + end, [](Copy copy) { return copy.usable(); }));
+  TERRACE_CHECK(lowest_state({row + begin, row + end}) >= CopyState::ready);
   std::fill(row + begin, row + end, Copy{});
   here.resident -= run.size();
   count(node, tier, -std::int64_t{run.size()}, 0);
@@ -156,7 +156,9 @@ bool PrefixTree::read_slots(Prefix prefix, Tier tier, std::span<SlotId> out) con
   TERRACE_CHECK(out.size() == prefix.length);
   bool all = true;
   for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
-    all &= terrace::read_slots(copies(run, tier), out.data() + run.begin);
+    const std::span<const Copy> of_run = copies(run, tier);
+    all &= terrace::all_usable(of_run);
+    terrace::read_slots(of_run, out.data() + run.begin);
   }
   return all;
 }

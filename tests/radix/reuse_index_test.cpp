@@ -109,9 +109,10 @@ TEST(ReuseRanks, are_the_best_ratio_of_hits_and_requests) {
   Random random{20'261'128};
   for (int round = 0; round < 50; ++round) {
     ReuseIntervals::Seen seen;
+    const std::size_t longest = random.chance(0.5) ? AgeBins::count : 1 + random.below(AgeBins::count);
     for (std::size_t of = 0; of < ReuseClass::count; ++of) {
-      double left = static_cast<double>(random.below(3000));
-      for (std::size_t bin = 0; bin < AgeBins::count; ++bin) {
+      double left = random.chance(0.3) ? 0 : static_cast<double>(random.below(3000));
+      for (std::size_t bin = 0; bin < longest; ++bin) {
         seen.risk[of][bin] = static_cast<float>(left);
         const double ended = left * static_cast<double>(random.below(100)) / (random.chance(0.5) ? 100 : 400);
         seen.hits[of][bin] = static_cast<float>(ended * static_cast<double>(random.below(100)) / 100);

@@ -120,9 +120,9 @@ void Residency::publish(Run run, Tier tier) {
 /// The slots of the run's copies, all of which must be present. Valid until the next call.
 std::vector<SlotId>& Residency::slots_of_copies(Run run, Tier tier) {
   const std::span<const Copy> copies = tree_.copies(run, tier);
-  TERRACE_CHECK(std::ranges::all_of(copies, &Copy::present));
+  TERRACE_CHECK(lowest_state(copies) != CopyState::absent);
   slots_.resize(copies.size());
-  static_cast<void>(read_slots(copies, slots_.data()));
+  read_slots(copies, slots_.data());
   return slots_;
 }
 
