@@ -10,7 +10,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::size_t shadow_blocks = 384;
+constexpr std::size_t shadow_blocks = 512;
 /// A lead of one rule counts half after this many uses of blocks, or after eight times as many as the tier has blocks.
 constexpr double half_life_min = 16'384;
 /// Blocks are remembered until eight times as many blocks as the tier has were used. An eighth of them are in the sample, but not

@@ -31,7 +31,7 @@ namespace terrace {
 ///
 /// *The sample.* Which blocks are sampled depends only on their keys. For long prefixes only landmarks are sampled (Landmarks).
 /// One sample has up to 8,192 of the blocks that were used lately, evicted blocks included. It shows when blocks are used again
-/// (ReuseIntervals), and which blocks return after their eviction. Another one represents 384 blocks of the tier, for
+/// (ReuseIntervals), and which blocks return after their eviction. Another one represents 512 blocks of the tier, for
 /// ShadowCaches: if LRU has lately had more hits there than the ranks, the policy is LRU.
 ///
 /// *Determined by what happened.* New ranks are made from the counts at every hundredth request, and are valid from the fiftieth
