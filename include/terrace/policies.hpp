@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace terrace {
 
@@ -116,6 +117,20 @@ struct TERRACE_API BlockRun {
   [[nodiscard]] std::uint32_t end() const { return begin + static_cast<std::uint32_t>(keys.size()); }
 };
 
+/// Blocks that a policy treats alike.
+struct EvictionClass {
+  std::string_view uses;   ///< how often a request has used them again since they entered the tree: "0", "1" or "2+"
+  std::string_view kind;   ///< the kind of their last request, for example "soon" (docs/design/eviction-policies.md)
+  double share = 0;        ///< of the blocks that the policy plans for
+  std::uint64_t hits = 0;  ///< uses that found such a block in the tier, since the policy was set
+};
+
+/// How a policy decides now, and which blocks its tier has. Shares and hits are estimated from a sample.
+struct EvictionView {
+  bool by_rank = false;                     ///< by what the policy has learned; false: the least recently used leaf first
+  std::vector<EvictionClass> classes = {};  ///< those with blocks or hits; empty if the policy has no classes
+};
+
 /// Decides which block of one tier is evicted next. The prefix tree reports what happens, and asks victim().
 ///
 /// A node has at most one candidate in a tier: its deepest block with a copy there, not counting copies that are being evicted.
@@ -204,6 +219,8 @@ class TERRACE_API EvictionPolicy {
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;
+  /// What the policy tells operators. It costs about as much as a few hundred uses.
+  [[nodiscard]] virtual EvictionView view() const { return {}; }
   /// Returns the number of blocks that have left the tier and that the policy remembers.
   [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
   /// Stops the process if an invariant does not hold. For tests: it checks all data.

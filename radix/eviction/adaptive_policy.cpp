@@ -286,6 +286,23 @@ std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
   return first_of(candidates, there);
 }
 
+/// The simulated cache whose rule is followed has the same shares of each class as the tier.
+EvictionView AdaptivePolicy::view() const {
+  EvictionView view{.by_rank = follows_ranks()};
+  const auto classes = shadows_.by_class();
+  std::uint64_t blocks = 0;
+  for (const auto& of_class : classes) blocks += of_class.blocks;
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
+    const auto& [held, hits] = classes[reuse_class];
+    if (held == 0 && hits == 0) continue;
+    view.classes.push_back({.uses = ReuseClass::use_names[reuse_class / ReuseClass::kinds],
+                            .kind = ReuseClass::kind_names[reuse_class % ReuseClass::kinds],
+                            .share = blocks == 0 ? 0 : static_cast<double>(held) / static_cast<double>(blocks),
+                            .hits = hits * capacity_ / shadow_capacity_});
+  }
+  return view;
+}
+
 std::size_t AdaptivePolicy::bytes_held() const {
   return shadows_.bytes_held() + intervals_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held() + kinds_.capacity() +
          noted_.capacity() * sizeof(Noted);

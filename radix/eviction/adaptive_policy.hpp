@@ -59,6 +59,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   void catch_up() override { learn(); }
   [[nodiscard]] std::size_t candidates() const override { return leaves_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override;
+  [[nodiscard]] EvictionView view() const override;
   /// Returns the number of sampled blocks, those in the tier included.
   [[nodiscard]] std::size_t ghosts() const override { return intervals_.records(); }
   void check_invariants() const override;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace terrace {
@@ -40,7 +41,10 @@ struct ReuseClass {
     medium_output,
     long_output,
   };
-  static constexpr std::size_t kinds = long_output + 1;
+  static constexpr std::array<std::string_view, uses> use_names{"0", "1", "2+"};
+  static constexpr std::array<std::string_view, long_output + 1> kind_names{"fresh",        "soon",          "late",
+                                                                            "short_output", "medium_output", "long_output"};
+  static constexpr std::size_t kinds = kind_names.size();
   static constexpr std::size_t count = uses * kinds;
 
   [[nodiscard]] static constexpr std::size_t of(std::size_t used, std::size_t kind) { return used * kinds + kind; }

@@ -30,6 +30,7 @@ void ShadowCaches::use(std::uint64_t name, std::uint64_t stamp, std::size_t reus
   Record& record = records_[index];
   if (stamp != now_) stale_ = lines_held_;  // ages have changed
   now_ = stamp;
+  if ((record.holders >> (ranks_lead_ ? ranked : lru) & 1) != 0) ++hits_[record.reuse_class];
   lead_ = lead_ * fading_ + (record.holders >> ranked & 1) - (record.holders >> lru & 1);
   if (lead_ != 0) ranks_lead_ = lead_ > 0;
   for (const std::size_t cache : {lru, ranked}) {
@@ -150,6 +151,17 @@ void ShadowCaches::take_out(std::size_t cache, Index index) {
   if (cache != ranked) return;
   stale_ |= 1U << record.reuse_class;
   if (line.oldest == none) lines_held_ &= ~(1U << record.reuse_class);
+}
+
+std::array<ShadowCaches::OfClass, ReuseClass::count> ShadowCaches::by_class() const {
+  std::array<OfClass, ReuseClass::count> classes{};
+  const std::size_t cache = ranks_lead_ ? ranked : lru;
+  for (const Record& record : records_) {
+    if ((record.holders >> cache & 1) != 0) ++classes[record.reuse_class].blocks;
+  }
+  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class)
+    classes[reuse_class].hits = hits_[reuse_class];
+  return classes;
 }
 
 std::size_t ShadowCaches::bytes_held() const {

@@ -29,6 +29,12 @@ class ShadowCaches {
   /// The ranks have had more hits than LRU.
   [[nodiscard]] bool ranks_lead() const { return ranks_lead_; }
 
+  struct OfClass {
+    std::uint32_t blocks = 0;  ///< in the cache whose rule leads
+    std::uint64_t hits = 0;    ///< of the cache whose rule led at that time; of the class that the block had before
+  };
+  /// Looks at all records.
+  [[nodiscard]] std::array<OfClass, ReuseClass::count> by_class() const;
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
@@ -76,6 +82,7 @@ class ShadowCaches {
   double lead_ = 0;
   bool ranks_lead_ = true;
   std::array<std::size_t, 2> blocks_{};
+  std::array<std::uint64_t, ReuseClass::count> hits_{};
   Line by_use_;                                     ///< the blocks of the first cache
   std::array<Line, ReuseClass::count> by_class_{};  ///< the blocks of the second one
   std::uint32_t lines_held_ = 0;                    ///< bit i: there are blocks of class i

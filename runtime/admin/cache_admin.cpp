@@ -184,7 +184,8 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   for (std::size_t number = 0; number < manager.pool_count(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
     const auto slots = [&](Tier tier, const Ledger& ledger) {
-      return AdminSnapshot::Slots{cache.usage(tier, pool), ledger.quarantined, cache.retiring(tier, pool)};
+      return AdminSnapshot::Slots{cache.usage(tier, pool), ledger.quarantined, cache.retiring(tier, pool),
+                                  manager.residency(pool).eviction(tier)};
     };
     snapshot.pools.push_back({.block_bytes = manager.config().pool(pool).block_bytes,
                               .device = slots(Tier::device, manager.device_ledger(pool)),

@@ -40,6 +40,7 @@ struct AdminSnapshot {
   struct Slots : Usage {
     std::uint64_t quarantined = 0;  ///< in quarantine: something may still touch them
     std::uint64_t retiring = 0;     ///< slots that a resize still has to retire
+    EvictionView eviction = {};     ///< of the tier's eviction policy
   };
   /// One pool and its store.
   struct Pool {

@@ -126,6 +126,14 @@ json::object counts_by(const std::array<std::uint64_t, n>& counts) {
   return object;
 }
 
+json::object to_json(const EvictionView& eviction) {
+  json::array classes;
+  for (const EvictionClass& each : eviction.classes) {
+    classes.push_back(json::object{{"uses", each.uses}, {"kind", each.kind}, {"share", each.share}, {"hits", each.hits}});
+  }
+  return {{"by_rank", eviction.by_rank}, {"classes", std::move(classes)}};
+}
+
 json::object to_json(const AdminSnapshot::Slots& slots) {
   return {{"blocks", slots.blocks},
           {"free", slots.free},
@@ -133,7 +141,8 @@ json::object to_json(const AdminSnapshot::Slots& slots) {
           {"promised", slots.promised},
           {"in_use", slots.blocks - slots.free - slots.evictable},
           {"quarantined", slots.quarantined},
-          {"retiring", slots.retiring}};
+          {"retiring", slots.retiring},
+          {"eviction", to_json(slots.eviction)}};
 }
 
 json::object to_json(const StoreStat& store, const std::optional<StoreHealth>& health) {

@@ -38,6 +38,8 @@ class PromptTier {
   }
 
   [[nodiscard]] const std::vector<NodeId>& victims() const { return victims_; }
+  [[nodiscard]] EvictionView view() const { return policy_.view(); }
+  [[nodiscard]] bool follows_ranks() const { return policy_.follows_ranks(); }
   /// Whether victims were chosen by rank, by LRU, or by both in turn.
   [[nodiscard]] const std::set<bool>& by_rank() const { return by_rank_; }
 
@@ -115,6 +117,29 @@ TEST(AdaptiveLearning, loses_no_use_though_one_prompt_has_more_than_can_be_put_o
   }
   EXPECT_EQ(later.victims(), at_once.victims());
   EXPECT_GT(later.by_rank().size(), 1U);
+}
+
+/// One prompt comes every third time, and the others once. Three requests of four tell how long their output is.
+TEST(AdaptiveLearning, says_which_classes_the_tier_has_and_which_hit) {
+  PromptTier tier{prompt_blocks, PromptTier::Learns::at_once};
+  EXPECT_TRUE(tier.view().classes.empty());
+  for (std::uint32_t i = 0; i < 3000; ++i) tier.serve(i % 3 == 0 ? 0 : i);
+  const EvictionView view = tier.view();
+  EXPECT_EQ(view.by_rank, tier.follows_ranks());
+  double shares = 0;
+  double never_used = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t hits_of_the_one = 0;
+  for (const EvictionClass& each : view.classes) {
+    shares += each.share;
+    hits += each.hits;
+    if (each.uses == "0") never_used += each.share;
+    if (each.uses == "2+") hits_of_the_one += each.hits;
+  }
+  EXPECT_NEAR(shares, 1, 1e-9);
+  EXPECT_GT(never_used, 0.9) << "25 prompts fit, of which one is used again";
+  EXPECT_NEAR(static_cast<double>(hits), 999.0 * prompt_blocks, 999.0 * prompt_blocks / 4) << "estimated from a sample";
+  EXPECT_GT(hits_of_the_one, hits * 9 / 10);
 }
 
 }  // namespace

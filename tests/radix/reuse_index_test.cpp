@@ -202,6 +202,17 @@ TEST(ShadowCaches, follow_the_ranks_only_while_they_have_more_hits_than_lru) {
   shadows.check_invariants();
 }
 
+TEST(ShadowCaches, count_the_blocks_and_hits_of_each_class_of_the_cache_whose_rule_leads) {
+  ShadowCaches shadows{2, 100};
+  for (std::uint64_t stamp = 1; stamp <= 3; ++stamp) shadows.use(stamp << 32U, stamp, 1, nullptr);
+  shadows.use(std::uint64_t{3} << 32U, 4, 7, nullptr);
+  const auto classes = shadows.by_class();
+  EXPECT_EQ(classes[1].blocks, 1U);
+  EXPECT_EQ(classes[7].blocks, 1U);
+  EXPECT_EQ(classes[1].hits, 1U) << "the class that the block had before its use";
+  EXPECT_EQ(classes[7].hits, 0U);
+}
+
 /// The kind of a request is told after others have used blocks, too.
 TEST(ShadowCaches, move_the_blocks_of_a_request_whose_kind_is_told_later) {
   ShadowCaches shadows{8, 100};

@@ -82,6 +82,25 @@ TEST(LiveScreen, shows_fill_hits_and_transfers) {
   EXPECT_NE(screen.find("512MiB/s busy"), std::string::npos) << screen;
 }
 
+TEST(LiveScreen, shows_which_classes_hold_a_tier_and_which_of_them_hit) {
+  AdminSnapshot snapshot = serving();
+  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0).find("by LRU"), std::string::npos) << "the policy has no classes";
+  EvictionView& eviction = snapshot.pools[0].device.eviction;
+  eviction = {.by_rank = true,
+              .classes = {{"0", "fresh", 0.625, 10}, {"1", "late", 0.125, 0}, {"2+", "medium_output", 0.25, 30}}};
+  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("         by rank: 62.5 % fresh/0, 25.0 % medium output/2+, 12.5 % late/1\n"
+                        "         hits:    75.0 % medium output/2+, 25.0 % fresh/0\n"),
+            std::string::npos)
+      << screen;
+  EXPECT_LE(widest(screen), 80U);
+  eviction = {.by_rank = false, .classes = {{"0", "fresh", 1, 0}}};
+  EXPECT_NE(screen_of("x", answer(snapshot), std::nullopt, 0).find("         by LRU:  100.0 % fresh/0\n"), std::string::npos);
+  boost::json::object old = answer(snapshot);
+  old["pools"].as_array()[0].as_object()["device"].as_object().erase("eviction");
+  EXPECT_EQ(screen_of("x", old, std::nullopt, 0).find("by LRU"), std::string::npos);
+}
+
 TEST(LiveScreen, shows_what_larger_tiers_would_bring) {
   boost::json::object now = answer(serving());
   EXPECT_EQ(screen_of("x", now, std::nullopt, 0).find("larger"), std::string::npos);

@@ -127,11 +127,41 @@ class Screen {
                 number(it, "free"), block);
       const double retiring = number(it, "retiring");
       if (retiring > 0) line(fmt::format("{:8} resizing: {:.0f} slots still to retire", "", retiring));
+      eviction(it);
     }
     const json::object& host = part(pool, "host");
     if (number(host, "usable") < number(host, "wanted")) {
       line(fmt::format("{:8} growing: {:.0f} of {:.0f} blocks", "", number(host, "usable"), number(host, "wanted")));
     }
+  }
+
+  /// Which classes of blocks a tier has, and which of them hit, the largest ones first.
+  void eviction(const json::object& tier) {
+    if (!tier.contains("eviction")) return;  // a process of an earlier version
+    const json::object& it = part(tier, "eviction");
+    const auto largest = [&](std::string_view name) {
+      constexpr std::size_t shown_max = 3;
+      std::vector<std::pair<double, std::string>> classes;
+      double all = 0;
+      for (const json::value& value : it.at("classes").as_array()) {
+        const json::object& each = value.as_object();
+        std::string words = text(each, "kind");
+        std::ranges::replace(words, '_', ' ');
+        classes.emplace_back(number(each, name), fmt::format("{}/{}", words, text(each, "uses")));
+        all += number(each, name);
+      }
+      std::ranges::sort(classes, std::greater{});
+      classes.resize(std::min(classes.size(), shown_max));
+      std::string shown;
+      for (const auto& [amount, words] : classes) {
+        if (amount > 0) shown += fmt::format("{} {} {}", shown.empty() ? "" : ",", share_of(amount, all), words);
+      }
+      return shown;
+    };
+    const std::string has = largest("share");
+    if (has.empty()) return;
+    line(fmt::format("{:8} {:8}{}", "", it.at("by_rank").as_bool() ? "by rank:" : "by LRU:", has));
+    if (const std::string hits = largest("hits"); !hits.empty()) line(fmt::format("{:8} {:8}{}", "", "hits:", hits));
   }
 
   void tier_line(const std::string& name, double blocks, double cached, double in_use, double free, double block_bytes) {

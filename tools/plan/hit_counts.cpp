@@ -15,6 +15,11 @@
 
 namespace terrace::tools {
 
+std::optional<double> share_of_way(std::uint64_t hits, std::uint64_t lru, std::uint64_t bound) {
+  if (bound <= lru) return std::nullopt;
+  return (static_cast<double>(hits) - static_cast<double>(lru)) / static_cast<double>(bound - lru);
+}
+
 /// When the blocks of each request are used next. Along a prefix, the next use only gets later, because a request that uses a
 /// block uses all blocks before it. So a request has a few runs of blocks with the same next use.
 class NextUses {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ inline constexpr std::array all_plan_policies{PlanPolicy::lru, PlanPolicy::defau
   constexpr std::array names{"lru", "default", "opt"};
   return names.at(static_cast<std::size_t>(policy));
 }
+
+/// How far a policy's hits are on the way from those of LRU to the bound; nothing if LRU reaches the bound.
+[[nodiscard]] std::optional<double> share_of_way(std::uint64_t hits, std::uint64_t lru, std::uint64_t bound);
 
 /// When the blocks of each request are used next.
 class NextUses;

@@ -92,6 +92,10 @@ PlanResult make_plan(const PlanOptions& options, const RequestLog& log, const st
       row.costs.push_back(tier_costs(log, counts, policy, options.with(size), options.machine));
       ++progress.done;
     }
+    if (row.costs.size() == all_plan_policies.size()) {
+      const auto hits = [&](PlanPolicy policy) { return row.costs[static_cast<std::size_t>(policy)].hits(); };
+      row.share_of_way = share_of_way(hits(PlanPolicy::default_policy), hits(PlanPolicy::lru), hits(PlanPolicy::opt));
+    }
   }
   for (const double share : options.targets) {
     for (const PlanPolicy policy : options.policies) {

@@ -18,6 +18,8 @@ struct PlanResult {
   struct Row {
     std::uint64_t size = 0;        ///< of the planned tier
     std::vector<TierCosts> costs;  ///< by policy, as in PlanOptions::policies
+    /// of the default policy, if all policies are planned (share_of_way)
+    std::optional<double> share_of_way{};
   };
   struct Target {
     PlanPolicy policy = PlanPolicy::lru;

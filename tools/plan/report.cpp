@@ -64,12 +64,17 @@ void add_hits(Table& table, const PlanOptions& options, const PlanResult& result
   table.line("hits in all tiers in per cent; times with {}", to_string(options.policies[policy]));
   std::string head = fmt::format("{:>{}}", to_string(options.planned), size_width);
   for (const PlanPolicy each : options.policies) head += fmt::format("{:>9}", to_string(each));
-  table.line("{}{:>14}{:>15}", head, "first token", "GPU saved");
+  const bool with_way = options.policies.size() == all_plan_policies.size();
+  if (with_way) head += fmt::format("{:>7}", "way");
+  table.line("{}{:>14}{:>{}}", head, "first token", "GPU saved", with_way ? 12 : 15);
   for (const PlanResult::Row& row : result.rows) {
     std::string line = size_columns(options, row.size);
     for (const TierCosts& costs : row.costs) line += fmt::format("{:>9.2f}", per_cent(costs.hits(), result.blocks));
-    table.line("{}{:>11.1f} ms{:>13.1f} s", line, row.costs[policy].first_token_seconds * 1e3, row.costs[policy].saved_seconds);
+    if (with_way) line += fmt::format("{:>7}", row.share_of_way ? fmt::format("{:.2f}", *row.share_of_way) : "-");
+    table.line("{}{:>11.1f} ms{:>{}.1f} s", line, row.costs[policy].first_token_seconds * 1e3, row.costs[policy].saved_seconds,
+               with_way ? 10 : 13);
   }
+  if (with_way) table.line("way: how far the default policy goes from lru (0) to opt (1)");
 }
 
 void add_moves(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
@@ -159,7 +164,11 @@ json::object to_json(const PlanOptions& options, const PlanResult& result) {
   json::object policies;
   for (std::size_t policy = 0; policy < options.policies.size(); ++policy) {
     json::array rows;
-    for (const PlanResult::Row& row : result.rows) rows.emplace_back(row_of(options, result, row.size, row.costs[policy]));
+    for (const PlanResult::Row& row : result.rows) {
+      json::object one = row_of(options, result, row.size, row.costs[policy]);
+      if (options.policies[policy] == PlanPolicy::default_policy) one["share_of_way"] = or_null(row.share_of_way);
+      rows.emplace_back(std::move(one));
+    }
     policies[to_string(options.policies[policy])] = std::move(rows);
   }
   json::array targets;

@@ -2,9 +2,12 @@
 
 #include "base/waker.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
+#include "terrace/keys.hpp"
 #include "terrace/system.hpp"
 #include "tools/device_name.hpp"
+#include "tools/interrupted.hpp"
 #include "tools/output.hpp"
+#include "tools/plan/tier_costs.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
@@ -20,6 +23,7 @@
 #include <exception>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace terrace::tools {
@@ -31,12 +35,27 @@ struct Input {
   std::unique_ptr<RequestSource> requests;
   std::uint64_t requests_total = 0;
   std::uint32_t full_blocks_max = 0;
+  std::unique_ptr<RequestLog> log{};  ///< the requests that will be served; only for --bound
 };
+
+std::unique_ptr<RequestLog> read_log(const ReplayOptions& options, RequestSource& source, const Interrupt& interrupt) {
+  if (!options.bound) return nullptr;
+  auto log = std::make_unique<RequestLog>(root_key({}), options.block_tokens);
+  for (std::uint64_t number = 0; number - std::min(number, options.skip) < options.requests_max && !interrupt.requested();
+       ++number) {
+    const std::optional<TraceRequest> request = source.next();
+    if (!request) break;
+    if (number >= options.skip) log->add(*request);
+  }
+  return log;
+}
 
 Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.trace.empty()) {
     Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
-    return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
+    const std::unique_ptr<RequestSource> again = make_workload(options.workload, options.seed, options.block_tokens).requests;
+    return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens,
+            read_log(options, *again, interrupt)};
   }
   const ProgressLine progress{[] { return ProgressState{0, 0, "reading the trace"}; }};
   const TraceLimits limits{.go_on = [&] { return !interrupt.requested(); }};
@@ -47,7 +66,9 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.skip > 0 && summary.requests <= options.skip) {
     throw UsageError{fmt::format("--skip: {} has {} requests, which leaves none", file.name(), summary.requests)};
   }
-  return {std::make_unique<TraceReader>(file, options.block_tokens), summary.requests - options.skip, summary.full_blocks_max};
+  TraceReader again{file, options.block_tokens};
+  return {std::make_unique<TraceReader>(file, options.block_tokens), summary.requests - options.skip, summary.full_blocks_max,
+          read_log(options, again, interrupt)};
 }
 
 DeviceOptions device_of(const ReplayOptions& options, const DeviceOptions& configured) {
@@ -57,6 +78,21 @@ DeviceOptions device_of(const ReplayOptions& options, const DeviceOptions& confi
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
   const auto* const gpu = std::get_if<EmulatedGpu>(&configured);
   return EmulatedGpu{.link = gpu == nullptr ? LinkModel{} : gpu->link, .faults = emulated(options.inject)};
+}
+
+/// The hits of LRU and of a cache that knows the future, with these tiers. Nothing if the user interrupts the simulation.
+std::optional<ReplayResult::Bound> bound_of(const ReplayOptions& options, const RequestLog& log, const Interrupt& interrupt) {
+  const ProgressLine progress{[] { return ProgressState{0, 0, "simulating the bound"}; }};
+  HitCounts counts{log, [&] { return !interrupt.requested(); }};
+  const TierSizes sizes{.device = options.device_blocks, .host = options.host_blocks, .inclusion = options.system.inclusion};
+  const auto hits = [&](PlanPolicy policy) {
+    return tier_costs(log, counts, policy, sizes, {.block_tokens = options.block_tokens}).hits();
+  };
+  try {
+    return ReplayResult::Bound{.lru = hits(PlanPolicy::lru), .opt = hits(PlanPolicy::opt)};
+  } catch (const Interrupted&) {
+    return std::nullopt;
+  }
 }
 
 /// The number of device slots for a SlotReserve: as many as one request can take. 0 if no reserve is needed.
@@ -208,6 +244,8 @@ ReplayResult run_replay(const ReplayOptions& options) {
   if (const Result<void> traced = system->end_trace(); !traced) {
     result.trace_failure = fmt::format("cannot write the trace: {}", traced.error().message());
   }
+  if (input.log != nullptr && !interrupt.requested() && !session.failed())
+    result.bound = bound_of(options, *input.log, interrupt);
   result.interrupted = interrupt.requested();
   if (session.failed()) result.failure = session.failure();
   collect(result, session, *system);

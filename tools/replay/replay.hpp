@@ -63,6 +63,12 @@ struct ReplayResult : VerifierTotals {
   std::vector<Pool> pools;
   std::optional<StoreHealth> storage_health;  ///< empty if there is no ResilientStore, that is, without file storage
   std::string storage_io;                     ///< CacheSystem::io(); empty without file storage
+  /// The hits of LRU and of a cache that knows the future, for the same tiers (--bound).
+  struct Bound {
+    std::uint64_t lru = 0;
+    std::uint64_t opt = 0;
+  };
+  std::optional<Bound> bound;  ///< set only if the replay came to its end
   bool interrupted = false;
   std::optional<std::string> failure;        ///< why the replay ended early; empty if it did not
   std::optional<std::string> trace_failure;  ///< why the trace of --trace-out is not whole; empty if it is

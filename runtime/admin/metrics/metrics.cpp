@@ -180,6 +180,30 @@ void add_idle(Families& all, const IdleTotals& idle) {
             rows_of<TimeTotal>("what", {{"slice", &idle.slices}, {"engine_wait", &idle.engine_waits}}));
 }
 
+void add_eviction(Families& all, const Rows<AdminSnapshot::Slots>& tiers) {
+  all.gauges("terrace_eviction_by_rank", "1 if the tier evicts by what its policy has learned, 0 if by last use", tiers,
+             [](const AdminSnapshot::Slots& slots) { return slots.eviction.by_rank ? 1 : 0; });
+  const auto each_class = [&](const auto& add) {
+    for (const auto& [labels, slots] : tiers) {
+      for (const EvictionClass& each : slots->eviction.classes) {
+        Labels of_class = labels;
+        of_class.push_back({"uses", std::string{each.uses}});
+        of_class.push_back({"kind", std::string{each.kind}});
+        add(each, std::move(of_class));
+      }
+    }
+  };
+  each_class([&](const EvictionClass& each, Labels labels) {
+    all.gauge("terrace_eviction_class_share",
+              "Share of the blocks of a tier by how often they were used again and by the kind of their last request, estimated",
+              each.share, std::move(labels));
+  });
+  each_class([&](const EvictionClass& each, Labels labels) {
+    all.counter("terrace_eviction_class_hits_total", "Uses of blocks that the tier had, by the same classes, estimated",
+                each.hits, std::move(labels));
+  });
+}
+
 void add_memory(Families& all, const AdminSnapshot& snapshot) {
   using Pool = AdminSnapshot::Pool;
   using Slots = AdminSnapshot::Slots;
@@ -203,6 +227,7 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
   add_block_bytes(all, snapshot);
   all.gauges("terrace_blocks_promised", "Slots that are promised to waiting requests", tiers, &Slots::promised);
   all.gauges("terrace_blocks_retiring", "Slots that a resize still has to retire", tiers, &Slots::retiring);
+  add_eviction(all, tiers);
   all.gauges("terrace_host_blocks_wanted", "Blocks that the host tier should have", pools,
              [](const Pool& pool) { return pool.host_memory.wanted; });
   all.gauges("terrace_host_blocks_usable", "Of these, blocks that have memory", pools,

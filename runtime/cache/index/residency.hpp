@@ -88,6 +88,9 @@ class Residency {
   /// Evicts by these policies from now on. Looks at the whole tree. If there are quotas or retentions, they must rank().
   void set_policies(Policies policies);
   [[nodiscard]] bool ranks() const { return !tree_.flat() && policies_.rank(); }
+  [[nodiscard]] EvictionView eviction(Tier tier) const {
+    return (tier == Tier::device ? policies_.device : policies_.host)->view();
+  }
   /// Lets both policies do the work that they have deferred.
   void catch_up() {
     policies_.device->catch_up();

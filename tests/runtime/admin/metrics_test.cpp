@@ -79,6 +79,7 @@ AdminSnapshot full() {
     AdminSnapshot::Pool pool;
     pool.block_bytes = KiB * 64;
     pool.device = {{.blocks = 10, .free = 3, .evictable = 4}, 1};
+    pool.device.eviction = {.by_rank = true, .classes = {{"0", "fresh", 0.75, 7}, {"2+", "long_output", 0.25, 9}}};
     pool.store.emplace();
     pool.store->blocks = 12;
     pool.health.emplace();

@@ -51,16 +51,16 @@ TEST(Cli, wants_a_command_it_knows) {
 }
 
 class BadInput : public testing::TestWithParam<Words> {};
-INSTANTIATE_TEST_SUITE_P(All, BadInput,
-                         testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
-                                         Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"}, Words{"absent.jsonl"},
-                                         Words{"--device", "cuda:999"}, Words{"--workload", "talk"}, Words{"--step-tokens", "0"},
-                                         Words{"--step-tokens", "-5"}, Words{"--output-tokens-max", "many"},
-                                         Words{"--cache-output", "yes"}, Words{"--abort-rate", "1.01"},
-                                         Words{"--abort-rate", "half"}, Words{"--reference", "--abort-rate", "0.1"},
-                                         Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"},
-                                         Words{"--block-bytes", "6KiB"}, Words{"--storage-capacity", "8KiB"}, Words{"BAD_TRACE"},
-                                         Words{"--storage", "file:/proc/nowhere"}));
+INSTANTIATE_TEST_SUITE_P(
+    All, BadInput,
+    testing::Values(Words{"--frobnicate"}, Words{"--concurrency"}, Words{"--concurrency", "0"},
+                    Words{"--seed", "1", "--seed", "2"}, Words{"a.jsonl", "b.jsonl"}, Words{"absent.jsonl"},
+                    Words{"--device", "cuda:999"}, Words{"--workload", "talk"}, Words{"--step-tokens", "0"},
+                    Words{"--step-tokens", "-5"}, Words{"--output-tokens-max", "many"}, Words{"--cache-output", "yes"},
+                    Words{"--abort-rate", "1.01"}, Words{"--abort-rate", "half"}, Words{"--reference", "--abort-rate", "0.1"},
+                    Words{"--bound"}, Words{"--reference", "--bound", "--storage", "memory", "--storage-capacity", "1MiB"},
+                    Words{"--device-capacity", "1000TiB", "--block-bytes", "512MiB"}, Words{"--block-bytes", "6KiB"},
+                    Words{"--storage-capacity", "8KiB"}, Words{"BAD_TRACE"}, Words{"--storage", "file:/proc/nowhere"}));
 
 TEST_P(BadInput, ends_with_2_and_one_line_and_leaves_nothing_behind) {
   const TemporaryDirectory directory;
@@ -242,6 +242,32 @@ TEST(Cli, leaves_one_token_to_compute_but_not_in_the_reference_mode) {
   ASSERT_EQ(run(replay_words({trace, "--reference", "--device-blocks", "9", "--host-blocks", "0", "--report", report})).status,
             0);
   EXPECT_EQ(report_in(directory).at_pointer("/blocks/device").to_number<int>(), 2);
+}
+
+/// A loop over three blocks with room for two: LRU has no hit, and a cache that knows the future keeps one block.
+TEST(Cli, says_how_far_a_reference_run_goes_from_lru_to_the_bound) {
+  const TemporaryDirectory directory;
+  std::string text;
+  for (int i = 0; i < 12; ++i) {
+    text += R"({"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [)" + std::to_string(1 + i % 3) + "]}\n";
+  }
+  const std::string trace = directory.write("t.jsonl", text).string();
+  const Words words = replay_words({trace, "--reference", "--bound", "--host-blocks", "0", "--device-blocks", "2", "--report",
+                                    (directory.path() / "r.json").string()});
+  const Ended ended = run(words);
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  const boost::json::value bound = report_in(directory).at("bound");
+  EXPECT_EQ(bound.at("lru_hits").to_number<int>(), 0);
+  EXPECT_EQ(bound.at("opt_hits").to_number<int>(), 5);
+  EXPECT_EQ(bound.at("share_of_way").to_number<double>(), 0);
+  EXPECT_NE(ended.out.find("  0.00 of the way from LRU to the bound"), std::string::npos) << ended.out;
+  Words skipped = words;
+  skipped.insert(skipped.end(), {"--skip", "6", "--requests", "3"});
+  ASSERT_EQ(run(skipped).status, 0);
+  EXPECT_EQ(report_in(directory).at("bound").at("opt_hits").to_number<int>(), 0) << "only what is served counts";
+  EXPECT_TRUE(report_in(directory).at("bound").at("share_of_way").is_null());
+  ASSERT_EQ(run(replay_words({trace, "--reference", "--report", (directory.path() / "r.json").string()})).status, 0);
+  EXPECT_TRUE(report_in(directory).at("bound").is_null());
 }
 
 TEST(Cli, cuts_a_prompt_longer_than_the_device_in_the_reference_mode) {

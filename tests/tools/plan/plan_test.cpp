@@ -59,6 +59,28 @@ class PlanOf : public testing::TestWithParam<PlannedTier> {};
 INSTANTIATE_TEST_SUITE_P(Tiers, PlanOf, testing::Values(PlannedTier::device, PlannedTier::host, PlannedTier::storage),
                          [](const auto& tier) { return std::string{to_string(tier.param)}; });
 
+TEST(Plan, says_how_far_the_default_policy_goes_from_lru_to_the_bound) {
+  EXPECT_EQ(share_of_way(15, 10, 30), 0.25);
+  EXPECT_EQ(share_of_way(8, 10, 30), -0.1);
+  EXPECT_EQ(share_of_way(10, 10, 10), std::nullopt);
+  const RequestLog log = log_of(random_prompts(3, 400, 6, 3));
+  PlanOptions options = options_for(PlannedTier::device);
+  options.sizes = {20, log.different_blocks()};
+  PlanResult result = plan(options, log);
+  const std::vector<TierCosts>& costs = result.rows[0].costs;
+  ASSERT_LT(costs[0].hits(), costs[2].hits());
+  EXPECT_EQ(result.rows[0].share_of_way, share_of_way(costs[1].hits(), costs[0].hits(), costs[2].hits()));
+  EXPECT_EQ(result.rows[1].share_of_way, std::nullopt) << "everything fits";
+  EXPECT_NE(to_table(options, result).find("way: how far the default policy goes"), std::string::npos);
+  const json::object all = to_json(options, result);
+  EXPECT_EQ(all.at("policies").at("default").at(0).at("share_of_way").as_double(), *result.rows[0].share_of_way);
+  EXPECT_TRUE(all.at("policies").at("default").at(1).at("share_of_way").is_null());
+  options.policies = {PlanPolicy::default_policy, PlanPolicy::opt};
+  result = plan(options, log);
+  EXPECT_EQ(result.rows[0].share_of_way, std::nullopt);
+  EXPECT_EQ(to_table(options, result).find("way:"), std::string::npos);
+}
+
 TEST_P(PlanOf, finds_the_smallest_size_for_a_hit_rate) {
   const RequestLog log = log_of(random_prompts(3, 400, 6, 3));
   PlanOptions options = options_for(GetParam());

@@ -32,9 +32,9 @@ Examples:
   terrace replay trace.jsonl.gz --reference --block-bytes 4KiB \
       --device-blocks 1000 --host-blocks 20000 --inclusion exclusive
       hit rates that depend on the policy only
-  terrace replay trace.jsonl.gz --reference --policy adaptive \
+  terrace replay trace.jsonl.gz --reference --policy adaptive --bound \
       --device-blocks 3000 --host-blocks 0
-      the same for another policy, in one tier
+      the same for another policy, in one tier, and how good it could be
   terrace replay --storage file:/var/cache/terrace --storage-capacity 4GiB \
       --write-policy write-back
       three tiers; run it twice to see a warm restart
@@ -121,6 +121,10 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command
       .add_flag("--reference", options.reference,
                 "Copies take no time, requests run one at a time, in order; only full blocks; the last token may hit")
+      ->group(group);
+  command
+      .add_flag("--bound", options.bound,
+                "With --reference: say how far the policy goes from LRU to a cache that knows the future")
       ->group(group);
   option("--concurrency", options.concurrency, WholeNumber<std::uint32_t>{1, 65'536}, "COUNT",
          "Most requests in flight (default 16)");

@@ -26,6 +26,9 @@ constexpr std::uint32_t default_concurrency = 16;
 constexpr std::uint32_t speed_concurrency = 4096;  ///< only a safety limit; the trace's clock decides
 
 void check_reference(const ReplayOptions& options, const ReplayArguments& arguments) {
+  if (options.bound && !options.reference)
+    throw UsageError{"--bound needs --reference: the bound is for requests that come one at a time"};
+  if (options.bound && options.has_storage()) throw UsageError{"--bound is for device and host: it makes no sense with storage"};
   if (!options.reference) return;
   for (const std::string_view option :
        {"--concurrency", "--speed", "--prefill-speed", "--step-tokens", "--output-tokens-max", "--cache-output", "--abort-rate",

@@ -94,6 +94,7 @@ struct ReplayOptions {
   ConfigPolicy policy{"lru", lru_policy};  ///< the default is that of a reference run; resolve() uses adaptive for other runs
 
   bool reference = false;
+  bool bound = false;                     ///< also compute the hits of LRU, and of a cache that knows the future
   std::uint32_t concurrency = 0;          ///< maximum number of requests in flight
   std::uint64_t step_tokens = 8192;       ///< the most tokens computed in a step; in loop mode, of one request at a time
   std::uint64_t output_tokens_max = 128;  ///< the most output tokens of a request

@@ -1,4 +1,5 @@
 #include "tools/device_name.hpp"
+#include "tools/plan/hit_counts.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/table.hpp"
 #include "tools/text.hpp"
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -180,6 +182,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"write_policy", to_string(options.write_policy)},
                       {"policy", options.policy.name},
                       {"reference", options.reference},
+                      {"bound", options.bound},
                       {"concurrency", options.concurrency},
                       {"step_tokens", options.step_tokens},
                       {"output_tokens_max", options.output_tokens_max},
@@ -251,6 +254,11 @@ json::object to_object(const EngineCounts& engine) {
           {"layer_events", engine.layer_events}};
 }
 
+json::object to_object(const ReplayResult::Bound& bound, const Counts& counts) {
+  const std::optional<double> way = share_of_way(counts.hits(), bound.lru, bound.opt);
+  return {{"lru_hits", bound.lru}, {"opt_hits", bound.opt}, {"share_of_way", way ? json::value(*way) : json::value(nullptr)}};
+}
+
 json::object to_object(const PrefetchTotals& prefetches) {
   return {{"orders", prefetches.orders}, {"refused", prefetches.refused},           {"cut", prefetches.cut},
           {"joined", prefetches.joined}, {"from_storage", prefetches.from_storage}, {"from_shared", prefetches.from_shared},
@@ -318,7 +326,9 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
   table.line("  pace     {}", pace(options));
 }
 
-void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts) {
+void add_blocks(Table& table, const ReplayOptions& options, const ReplayResult& result) {
+  const Counts& counts = result.counts;
+  const std::optional<ReplayResult::Bound>& bound = result.bound;
   table.line("");
   table.line("{:<22}{:>14}{:>10}", "prompt blocks found in", "blocks", "share");
   const auto row = [&](std::string_view name, std::uint64_t blocks) {
@@ -329,6 +339,12 @@ void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts
   }
   row("any tier", counts.hits());
   row("none: computed", counts.miss);
+  if (bound) {
+    const std::optional<double> way = share_of_way(counts.hits(), bound->lru, bound->opt);
+    row("LRU would hit", bound->lru);
+    row("the bound", bound->opt);
+    if (way) table.line("  {:.2f} of the way from LRU to the bound, which knows the future", *way);
+  }
   if (counts.joined > 0) table.line("  ({} of them were being loaded for another request already)", grouped(counts.joined));
 }
 
@@ -456,6 +472,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
                    {"extend", to_object(result.latency_us.extend)},   {"commit", to_object(result.latency_us.commit)},
                    {"release", to_object(result.latency_us.release)}, {"prefetch", to_object(result.latency_us.prefetch)}};
   report["first_token_us"] = to_object(result.first_token_us);
+  report["bound"] = result.bound ? json::value(to_object(*result.bound, counts)) : json::value(nullptr);
   report["engine"] = to_object(result.engine);
   report["seconds"] = result.seconds;
   report["drain_seconds"] = result.drain_seconds;
@@ -482,7 +499,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
 std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   Table table;
   add_head(table, options, result);
-  add_blocks(table, options, result.counts);
+  add_blocks(table, options, result);
   add_engine(table, options, result.engine);
   add_moved(table, options, result.moved, result.manager);
   add_latencies(table, options, result);
