@@ -60,21 +60,22 @@ std::string size_columns(const PlanOptions& options, std::uint64_t size) {
 }
 
 void add_hits(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
-  table.line("");
-  table.line("hits in all tiers in per cent; times with {}", to_string(options.policies[policy]));
-  std::string head = fmt::format("{:>{}}", to_string(options.planned), size_width);
-  for (const PlanPolicy each : options.policies) head += fmt::format("{:>9}", to_string(each));
   const bool with_way = options.policies.size() == all_plan_policies.size();
-  if (with_way) head += fmt::format("{:>7}", "way");
-  table.line("{}{:>14}{:>{}}", head, "first token", "GPU saved", with_way ? 12 : 15);
+  table.line("");
+  table.line("hits in all tiers in per cent; times with {}{}", to_string(options.policies[policy]),
+             with_way ? "; way from lru (0) to opt (1)" : "");
+  std::string head = fmt::format("{:>{}}", to_string(options.planned), size_width);
+  for (const PlanPolicy each : options.policies) head += fmt::format("{:>8}", to_string(each));
+  if (with_way) head += fmt::format("{:>6}", "way");
+  table.line("{}{:>14}{:>12}", head, "first token", "GPU saved");
   for (const PlanResult::Row& row : result.rows) {
     std::string line = size_columns(options, row.size);
-    for (const TierCosts& costs : row.costs) line += fmt::format("{:>9.2f}", per_cent(costs.hits(), result.blocks));
-    if (with_way) line += fmt::format("{:>7}", row.share_of_way ? fmt::format("{:.2f}", *row.share_of_way) : "-");
-    table.line("{}{:>11.1f} ms{:>{}.1f} s", line, row.costs[policy].first_token_seconds * 1e3, row.costs[policy].saved_seconds,
-               with_way ? 10 : 13);
+    for (const TierCosts& costs : row.costs) line += fmt::format("{:>8.2f}", per_cent(costs.hits(), result.blocks));
+    if (with_way) line += fmt::format("{:>6}", row.share_of_way ? fmt::format("{:.2f}", *row.share_of_way) : "-");
+    const double saved = row.costs[policy].saved_seconds;
+    const int digits = saved < 1e7 ? 1 : 0;
+    table.line("{}{:>11.1f} ms{:>10.{}f} s", line, row.costs[policy].first_token_seconds * 1e3, saved, digits);
   }
-  if (with_way) table.line("way: how far the default policy goes from lru (0) to opt (1)");
 }
 
 void add_moves(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
