@@ -66,9 +66,10 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.skip > 0 && summary.requests <= options.skip) {
     throw UsageError{fmt::format("--skip: {} has {} requests, which leaves none", file.name(), summary.requests)};
   }
-  TraceReader again{file, options.block_tokens};
+  // One reader at a time: all read from the same place of the file.
+  std::unique_ptr<RequestLog> log = read_log(options, *std::make_unique<TraceReader>(file, options.block_tokens), interrupt);
   return {std::make_unique<TraceReader>(file, options.block_tokens), summary.requests - options.skip, summary.full_blocks_max,
-          read_log(options, again, interrupt)};
+          std::move(log)};
 }
 
 DeviceOptions device_of(const ReplayOptions& options, const DeviceOptions& configured) {

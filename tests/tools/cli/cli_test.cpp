@@ -256,6 +256,7 @@ TEST(Cli, says_how_far_a_reference_run_goes_from_lru_to_the_bound) {
                                     (directory.path() / "r.json").string()});
   const Ended ended = run(words);
   ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(report_in(directory).at("requests").to_number<int>(), 12);
   const boost::json::value bound = report_in(directory).at("bound");
   EXPECT_EQ(bound.at("lru_hits").to_number<int>(), 0);
   EXPECT_EQ(bound.at("opt_hits").to_number<int>(), 5);
