@@ -232,6 +232,12 @@ struct TERRACE_API CacheSystemOptions {
   /// InclusionPolicy::inclusive.
   bool store_uncached = false;
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
+  /// If true, a block that is evicted from the device is copied to a full host tier only if its eviction policy would not rather
+  /// keep its next victim (EvictionPolicy::admits). Such a copy would be the next one to go. If many blocks come once, this saves
+  /// most copies (docs/benchmarks.md). A block is always copied if host copies of blocks after it depend on it. A block that is
+  /// not copied is still stored under WritePolicy::write_back. Cannot be combined with InclusionPolicy::inclusive, which copies
+  /// all computed blocks, or with `engine_owns_slots`.
+  bool host_admission = false;
   /// Empty: write_through if there is storage. With WritePolicy::none, only write-back jobs write to storage.
   std::optional<WritePolicy> write_policy{};
   /// With WritePolicy::selective: a block is stored at its n-th hit; n is 1 to 255.

@@ -206,6 +206,9 @@ class TERRACE_API EvictionPolicy {
   [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
   /// The same as victim(), but only among the candidates of one tenant. The tree calls it only if knows_tenants() returns true.
   [[nodiscard]] virtual std::optional<NodeId> victim(TenantIndex) const { return std::nullopt; }
+  /// Returns false if the tier should do without this block rather than evict its next victim for it. The block is not in the
+  /// tier; `leaf` has the properties that it would have there. Only for a tier that must evict a block to take one.
+  [[nodiscard]] virtual bool admits(const Leaf& /*leaf*/) const { return true; }
   /// Returns true if the policy has an order for each tenant. PrefixTree::follow_tenant() stops the process if it has none.
   [[nodiscard]] virtual bool knows_tenants() const { return false; }
   /// Returns a depth d: the policy treats the node's blocks from d up to and including `depth` alike. It ignores last use,

@@ -228,6 +228,9 @@ struct TERRACE_API ManagerStats {
   std::uint64_t dropped_clean = 0;  ///< the dropped copies whose block a lower tier had
   /// Dropped copies whose block no lower tier had: none is configured, none had a free slot, or the copy failed.
   std::uint64_t dropped_lost = 0;
+  /// Blocks that were evicted from the device and not copied to the host, because its next victim is worth more
+  /// (CacheSystemOptions::host_admission).
+  std::uint64_t not_admitted = 0;
   std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
   std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors
   // Blocks that should have been stored and were not, by reason. A block that is ordered again is counted again.

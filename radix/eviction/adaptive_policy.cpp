@@ -237,7 +237,7 @@ void AdaptivePolicy::give_ranks(Candidate& candidate, std::size_t reuse_class) c
 
 /// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
 /// rank; the older one of two with equal rank.
-std::optional<NodeId> AdaptivePolicy::first_of(const Candidates& candidates, Classes there) {
+const AdaptivePolicy::Candidate* AdaptivePolicy::first_of(const Candidates& candidates, Classes there) {
   const Candidate* first = nullptr;
   for (; there != 0; there &= there - 1) {
     const Candidate& next = candidates[static_cast<std::size_t>(std::countr_zero(there))];
@@ -246,11 +246,11 @@ std::optional<NodeId> AdaptivePolicy::first_of(const Candidates& candidates, Cla
                              (next.rank() < first->rank() || (next.rank() == first->rank() && next.first() < first->first())));
     if (goes_first) first = &next;
   }
-  return first == nullptr ? std::nullopt : std::optional{first->first().node};
+  return first;
 }
 
 /// Several victims may follow each other, with few changes between them. Only the lists that have changed are looked at again.
-std::optional<NodeId> AdaptivePolicy::victim() const {
+const AdaptivePolicy::Candidate* AdaptivePolicy::next_victim() const {
   const bool by_rank = follows_ranks();
   Classes stale = changed_;
   for (; changed_ != 0; changed_ &= changed_ - 1) {
@@ -271,6 +271,22 @@ std::optional<NodeId> AdaptivePolicy::victim() const {
   return first_of(candidates_, there_);
 }
 
+std::optional<NodeId> AdaptivePolicy::victim() const {
+  const Candidate* const next = next_victim();
+  return next == nullptr ? std::nullopt : std::optional{next->first().node};
+}
+
+/// By LRU, all blocks have the same rank.
+bool AdaptivePolicy::admits(const Leaf& leaf) const {
+  const Candidate* const next = next_victim();
+  if (next == nullptr) return true;
+  const LeafAge age{leaf};
+  Candidate block{age, age};
+  give_ranks(block, class_of(age));
+  if (age.priority() != next->first().priority()) return age.priority() > next->first().priority();
+  return block.rank() >= next->rank();
+}
+
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
   by_rank_ = follows_ranks();
   ranked_at_ = 0;
@@ -283,7 +299,8 @@ std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
     candidates[reuse_class] = {*oldest, *leaves_.newest(reuse_class, oldest->priority(), tenant)};
     give_ranks(candidates[reuse_class], reuse_class);
   }
-  return first_of(candidates, there);
+  const Candidate* const first = first_of(candidates, there);
+  return first == nullptr ? std::nullopt : std::optional{first->first().node};
 }
 
 /// The simulated cache whose rule is followed has the same shares of each class as the tier.

@@ -54,6 +54,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;
   [[nodiscard]] std::optional<NodeId> victim(TenantIndex tenant) const override;
+  [[nodiscard]] bool admits(const Leaf& leaf) const override;
   [[nodiscard]] bool knows_tenants() const override { return true; }
   [[nodiscard]] std::uint32_t alike_from(NodeId node, std::uint32_t depth) const override;
   void catch_up() override { learn(); }
@@ -118,7 +119,8 @@ class AdaptivePolicy final : public EvictionPolicy {
   using Candidates = std::array<Candidate, ReuseClass::count>;
   using Classes = std::uint32_t;  ///< bit i: class i
   void give_ranks(Candidate& candidate, std::size_t reuse_class) const;
-  [[nodiscard]] static std::optional<NodeId> first_of(const Candidates& candidates, Classes there);
+  [[nodiscard]] static const Candidate* first_of(const Candidates& candidates, Classes there);
+  [[nodiscard]] const Candidate* next_victim() const;
   void has_changed(std::optional<std::size_t> reuse_class) {
     if (reuse_class) changed_ |= 1U << *reuse_class;
   }

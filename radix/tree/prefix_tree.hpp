@@ -179,6 +179,9 @@ class PrefixTree {
   /// Returns the block that the tier's policy would evict first: of all blocks, or of those of a followed tenant. The call may
   /// report pinned candidates to the policy (EvictionPolicy::keeps_pinned); it changes nothing else.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier, std::optional<TenantId> tenant = {});
+  /// Returns false if the tier's policy would rather keep its next victim than take this block (EvictionPolicy::admits). The tier
+  /// has no copy of it.
+  [[nodiscard]] bool admits(BlockRef block, Tier tier);
   /// Returns the victim together with the blocks before it in its node that can be evicted with it: at most `blocks_max` blocks.
   /// All are ready and unpinned, have the same last use and priority, and are equal for the policy (EvictionPolicy::alike_from).
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, std::optional<TenantId> tenant = {});

@@ -249,6 +249,15 @@ std::optional<BlockRef> PrefixTree::victim(Tier tier, std::optional<TenantId> te
   return std::nullopt;
 }
 
+bool PrefixTree::admits(BlockRef block, Tier tier) {
+  if (flat() || !victim(tier)) return true;  // afterwards, the policy's victim is not pinned
+  const NodeId id = resolve(block.node, block.depth);
+  const Node& node = nodes_[id.value()];
+  const std::uint32_t at = block.depth - node.start;
+  return totals_[index(tier)].policy->admits(
+      {{id, block.depth}, keys(node)[at], last_use_in(node, at), priority_in(node, at), node.tenant_index});
+}
+
 std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, std::optional<TenantId> tenant) {
   const std::optional<BlockRef> last = victim(tier, tenant);
   if (!last || blocks_max == 0) return std::nullopt;

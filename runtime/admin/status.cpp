@@ -40,7 +40,7 @@ BOOST_DESCRIBE_STRUCT(PrefetchTotals, (), (orders, refused, cut, cancelled, join
 BOOST_DESCRIBE_STRUCT(ManagerStats, (),
                       (acquired, refused_no_room, refused_never_fits, refused_paused, refused_invalid, aborted, joined,
                        turned_down, load_failures, loads_late, evicted_device, evicted_host, dropped_clean, dropped_lost,
-                       stored_evicted, cleared))
+                       not_admitted, stored_evicted, cleared))
 BOOST_DESCRIBE_STRUCT(OffloadTotals, (),
                       (jobs, refused, loaded_host, loaded_storage, loaded_shared, load_misses, load_failures, stored,
                        already_there, store_full, store_failures, late, loads, stores, asked, found))

@@ -220,6 +220,11 @@ class Assembler {
       refuse("{} flat needs {} on", name_of(order, givens_.level(order)), mention(owns, givens_.level(order)));
     }
     const ConfigLevel at = givens_.level(owns);
+    if (draft_.system.host_admission) {
+      const Option& admission = option_named("host-admission");
+      refuse("{} is about blocks that the cache evicts from the device: it cannot be combined with {}",
+             name_of(admission, givens_.level(admission)), mention(owns, givens_.level(admission)));
+    }
     for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
       const PoolOptions& pool = draft_.pools[n].sizes;
       if (!pool.null_block && pool.first_slot == 0) continue;
@@ -351,6 +356,10 @@ class Assembler {
     if (!has_storage && system.write_policy != WritePolicy::none && policy_level >= givens_.level(where)) {
       refuse("{} {} needs {}", name_of("write-policy", policy_level), to_string(system.write_policy.value()),
              mention(where, policy_level));
+    }
+    if (system.host_admission && system.inclusion == InclusionPolicy::inclusive) {
+      refuse("{} leaves blocks out of the host, but {} inclusive copies all of them",
+             name_of("host-admission", level("host-admission")), mention(option_named("inclusion"), level("host-admission")));
     }
     if (!system.store_uncached) return;
     const ConfigLevel at = level("store-uncached");

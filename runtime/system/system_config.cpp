@@ -143,6 +143,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
     config.pools.push_back(sizes);
   }
   config.inclusion = options.inclusion;
+  config.host_admission = options.host_admission;
   copy_settings(options, config);
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;

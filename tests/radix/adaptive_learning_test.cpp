@@ -37,6 +37,24 @@ class PromptTier {
     policy_.on_evictable({.block = {all.node, all.end() - 1}, .key = all.keys.back(), .last_use = stamp_});
   }
 
+  /// Whether the policy would take a prompt that was used this long ago, and whether the prompt would be the next victim then.
+  struct Offered {
+    bool admitted = false;
+    bool goes_first = false;
+  };
+  Offered offer(std::uint32_t prompt, std::uint64_t age, Priority priority = usual_priority) {
+    const BlockRun all = run(prompt);
+    const EvictionPolicy::Leaf leaf{.block = {all.node, all.end() - 1},
+                                    .key = all.keys.back(),
+                                    .last_use = stamp_ - std::min(stamp_, age),
+                                    .priority = priority};
+    Offered offered{.admitted = policy_.admits(leaf)};
+    policy_.on_evictable(leaf);
+    offered.goes_first = policy_.victim() == all.node;
+    policy_.on_unevictable(all.node);
+    return offered;
+  }
+
   [[nodiscard]] const std::vector<NodeId>& victims() const { return victims_; }
   [[nodiscard]] EvictionView view() const { return policy_.view(); }
   [[nodiscard]] bool follows_ranks() const { return policy_.follows_ranks(); }
@@ -117,6 +135,28 @@ TEST(AdaptiveLearning, loses_no_use_though_one_prompt_has_more_than_can_be_put_o
   }
   EXPECT_EQ(later.victims(), at_once.victims());
   EXPECT_GT(later.by_rank().size(), 1U);
+}
+
+/// A tier does without a block only if it would be its next victim. Of equal ranks it takes it, as LRU always does.
+TEST(AdaptiveLearning, admits_what_would_not_be_the_next_victim) {
+  PromptTier tier{prompt_blocks, PromptTier::Learns::at_once};
+  EXPECT_TRUE(tier.offer(0, 0).admitted) << "an empty tier";
+  Random random{7};
+  std::map<bool, int> by_rank;
+  std::uint32_t once = 100'000;
+  for (std::uint32_t i = 0; i < 3000; ++i) {
+    // Half of the prompts come again after some twenty requests, or not at all.
+    tier.serve(random.chance(0.5) ? once++ : i - std::min<std::uint32_t>(i, static_cast<std::uint32_t>(random.below(20))));
+    const auto [admitted, goes_first] = tier.offer(1'000'000 + i, random.below(200));
+    ASSERT_TRUE(admitted || goes_first) << i;
+    if (!tier.follows_ranks()) ASSERT_TRUE(admitted) << i;
+    else ++by_rank[admitted];
+    if (i < 100) continue;  // the tier is not full yet
+    ASSERT_FALSE(tier.offer(1'000'000 + i, 0, usual_priority - 1).admitted) << i;
+    ASSERT_TRUE(tier.offer(1'000'000 + i, 1000, usual_priority + 1).admitted) << i;
+  }
+  EXPECT_GT(by_rank[true], 30);
+  EXPECT_GT(by_rank[false], 30);
 }
 
 /// One prompt comes every third time, and the others once. Three requests of four tell how long their output is.

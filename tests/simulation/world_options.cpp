@@ -2,9 +2,11 @@
 #include "tests/simulation/world.hpp"
 
 #include "base/random.hpp"
+#include "tests/runtime/picky_policy.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 
 namespace terrace::test {
 namespace {
@@ -107,6 +109,10 @@ WorldOptions random_options(std::uint64_t seed) {
   // A job over the tree with few blocks under way sees the tree change, and must scan it again.
   if (random.chance(0.7)) manager.write_back_blocks_ahead = static_cast<std::uint32_t>(random.between(1, 4));
   options.faults.link_dies = options.faults.transfers_fail && random.chance(0.5);
+  manager.host_admission = manager.inclusion != InclusionPolicy::inclusive && random.chance(0.3);
+  // The default policy refuses nothing before it has learned.
+  if (manager.host_admission && random.chance(0.7))
+    manager.policy = PickyPolicy::factory([](const BlockKey& key) { return std::to_integer<int>(key.bytes.back()) % 2 == 0; });
   return options;
 }
 

@@ -74,6 +74,9 @@ void add_blocks(Families& all, const ManagerStats& stats) {
       "reason", {{"unfenced", stats.quarantined_unfenced}, {"late", stats.quarantined_late}});
   all.counter("terrace_evictions_cancelled_total", "Blocks that were hit during their swap-out, and stayed",
               stats.evictions_cancelled);
+  all.counter("terrace_not_admitted_total",
+              "Blocks that were evicted from the device and not copied to the host, because its next victim was worth more",
+              stats.not_admitted);
   all.counters("terrace_drops_total", "Dropped copies, by whether a lower tier had the block", "block",
                {{"kept", stats.dropped_clean}, {"lost", stats.dropped_lost}});
   all.counters("terrace_load_failures_total", "Blocks that did not arrive", "reason",

@@ -88,6 +88,7 @@ class Residency {
   /// Evicts by these policies from now on. Looks at the whole tree. If there are quotas or retentions, they must rank().
   void set_policies(Policies policies);
   [[nodiscard]] bool ranks() const { return !tree_.flat() && policies_.rank(); }
+  [[nodiscard]] bool host_admits(BlockRef block) { return tree_.admits(block, Tier::host); }
   [[nodiscard]] EvictionView eviction(Tier tier) const {
     return (tier == Tier::device ? policies_.device : policies_.host)->view();
   }

@@ -187,7 +187,13 @@ bool DeviceSlotAllocator::evict_without_host_copy(BlockRef block, SwapOutPurpose
 bool DeviceSlotAllocator::wants_host(BlockRef block) const {
   // In inclusive mode the block was copied to the host when it was committed, and the host has evicted that copy since. It is
   // copied again only if other host copies depend on it.
-  return !inclusive() || residency_.tree().any_staying_below(block, Tier::host);
+  if (residency_.tree().any_staying_below(block, Tier::host)) return true;
+  if (inclusive()) return false;
+  // The slot of a duplicate costs no hit.
+  if (!config_.host_admission || residency_.host_free() > 0 || residency_.duplicate() || residency_.host_admits(block))
+    return true;
+  ++stats_.not_admitted;
+  return false;
 }
 
 // ---- although no request waits --------------------------------------------------------------------------------------------

@@ -105,6 +105,13 @@ void validate(const ManagerConfig& config) {
   if (config.store_uncached && config.inclusion == InclusionPolicy::inclusive) {
     refuse("store_uncached keeps no copies in the host, but inclusion policy inclusive needs them there");
   }
+  const auto has_engine_blocks = [](const PoolSizes& pool) { return pool.engine_blocks > 0; };
+  if (config.host_admission && config.inclusion == InclusionPolicy::inclusive) {
+    refuse("host_admission leaves blocks out of the host, but inclusion policy inclusive copies all of them");
+  }
+  if (config.host_admission && std::ranges::any_of(config.pools, has_engine_blocks)) {
+    refuse("host_admission is about blocks that the cache evicts from the device, but the device slots belong to the engine");
+  }
   if (config.shared.on) validate_shared(config);
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");

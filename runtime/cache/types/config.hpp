@@ -66,6 +66,7 @@ struct ManagerConfig : CacheSettings {
   bool storage = false;
   KeyOrder key_order = KeyOrder::prefix;
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
+  bool host_admission = false;
   bool caching = true;
   bool store_uncached = false;
   std::uint32_t request_units_max = 0;

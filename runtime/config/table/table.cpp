@@ -190,6 +190,8 @@ void add_general(std::vector<Option>& all) {
                         "others that are as new), inclusive (the host has every computed block too)"),
             "--inclusion", "--relation")
       .old_name = "keep";
+  general.add("host-admission", FIELD(system.host_admission),
+              "If on, an evicted block is copied to a full host tier only if it is worth more than what would have to go for it");
   live(common(general.add("write-policy", FIELD(system.write_policy.value()),
                           "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
                           "write-back (evicted blocks); with storage the default is write-through")));

@@ -76,14 +76,15 @@ class Fields {
 
   void add(const CacheSystemOptions& options) {
     const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
-                 storage, storage_guard, shared, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
-                 daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
-                 evictions_in_flight_max, device_reserve_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds,
-                 transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, idle_service, poison] = options;
+                 storage, storage_guard, shared, flush_interval, caching, store_uncached, inclusion, host_admission, write_policy,
+                 selective_hits, daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max,
+                 write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, device_watermarks, host_watermarks, loads,
+                 unit_prefill_seconds, transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, idle_service, poison] =
+        options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
     PUT("", rank_payload, engine_owns_slots, idle_service, key_order, host_warm_up, flush_interval, caching, store_uncached,
-        inclusion, selective_hits, daily_write_bytes, request_units_max, pinned_blocks_max, retained_units_max,
+        inclusion, host_admission, selective_hits, daily_write_bytes, request_units_max, pinned_blocks_max, retained_units_max,
         write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, loads, unit_prefill_seconds, trace_out, poison);
     put("groups.size", groups.size());
     for (std::size_t n = 0; n < groups.size(); ++n) add(element("groups", n), groups[n]);
@@ -249,6 +250,7 @@ const std::vector<Row>& rows() {
       {"unit-prefill", "\"2ms\"", {{"unit_prefill_seconds", "0.002"}}},
       {"caching", "false", {{"caching", "false"}}},
       {"store-uncached", "true", {{"store_uncached", "true"}}, std::string{"caching = false\n"} + in_memory},
+      {"host-admission", "true", {{"host_admission", "true"}}},
       {"request-units-max", "7", {{"request_units_max", "7"}}},
       {"pinned-blocks-max", "7", {{"pinned_blocks_max", "7"}}},
       {"retained-units-max", "7", {{"retained_units_max", "7"}}},

@@ -240,6 +240,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"store-uncached = true\ncaching = false\ninclusion = \"inclusive\"\n[storage]\nwhere = \"memory:\"\ncapacity = "
             "\"1GiB\"",
             "t.toml:1: store-uncached keeps no copies in the host, but inclusion inclusive needs them there"},
+        Bad{"host-admission = true\nengine-owns-slots = true",
+            "t.toml:1: host-admission is about blocks that the cache evicts from the device: it cannot be combined with "
+            "engine-owns-slots"},
+        Bad{"host-admission = true\ninclusion = \"inclusive\"",
+            "t.toml:1: host-admission leaves blocks out of the host, but inclusion inclusive copies all of them"},
         Bad{"[device]\nlow-watermark = 0.5\nhigh-watermark = 0.25",
             "t.toml:2: device.low-watermark: 0.5 is more than device.high-watermark, which is 0.25"},
         Bad{"[device]\nreserve-max = 1", "t.toml:2: device.reserve-max: 1 must be less than 1"},

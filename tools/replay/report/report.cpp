@@ -62,6 +62,7 @@ json::object to_object(const ManagerStats& stats) {
           {"evicted_host", stats.evicted_host},
           {"dropped_clean", stats.dropped_clean},
           {"dropped_lost", stats.dropped_lost},
+          {"not_admitted", stats.not_admitted},
           {"persist_failed", stats.store_failed},
           {"persist_skipped", stats.store_skipped},
           {"persist_gone", stats.store_gone},
@@ -370,6 +371,8 @@ void add_moved(Table& table, const ReplayOptions& options, const MovedTotals& mo
   };
   row("device to host", moved.swap_out);
   row("host to device", moved.swap_in);
+  if (stats.not_admitted > 0)
+    table.line("  ({} evicted blocks were not copied to the host, which has better ones)", grouped(stats.not_admitted));
   if (!options.has_storage()) return;
   row("from storage", moved.storage_reads);
   row("to storage", moved.storage_writes);
