@@ -87,8 +87,9 @@ void TestProxy::move(Pair& pair) {
       byte = static_cast<char>(byte ^ (1 << (flip % 8)));
       flip_ = nowhere;
     }
+    passed_ += most;  // before the client can have them: it may ask at once
     const std::size_t sent = send_some(pair.client, pair.to_client, most);
-    passed_ += sent;
+    passed_ -= most - sent;
     if (!flips && flip >= 0) flip_ = flip - static_cast<std::int64_t>(sent);
     if (cut >= 0) {
       cut_ = cut - static_cast<std::int64_t>(sent);
