@@ -222,7 +222,7 @@ class TERRACE_API EvictionPolicy {
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;
-  /// What the policy tells operators. It costs about as much as a few hundred uses.
+  /// Returns how the policy decides now, for operators. The call costs about as much as a few hundred uses.
   [[nodiscard]] virtual EvictionView view() const { return {}; }
   /// Returns the number of blocks that have left the tier and that the policy remembers.
   [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
