@@ -89,7 +89,7 @@ enum class Names : unsigned char { slots_or_memory, anything, nothing };
 
 /// Converts an order from C to C++. The spans refer to the caller's memory.
 OffloadOrder read_order(terrace_offload& cache, const terrace_order* order, Names names) {
-  const terrace_order given = read_struct("order", order);
+  const terrace_order given = read_struct("order", order, offsetof(terrace_order, beside));
   if (given.count > 0) need(given.keys, "order->keys");
   const bool neither = given.slots == nullptr && given.memory == nullptr;
   if ((given.slots != nullptr && given.memory != nullptr) || (neither && names == Names::slots_or_memory)) {
@@ -126,6 +126,8 @@ OffloadOrder read_order(terrace_offload& cache, const terrace_order* order, Name
   to.after = Fence{given.after};
   to.by_layer = given.by_layer != 0;
   to.shared = given.shared != 0;
+  if (given.beside_count > 0) need(given.beside, "order->beside");
+  to.beside = keys_of(given.beside, given.beside_count);
   if (given.slots != nullptr) to.slots = {reinterpret_cast<const SlotId*>(given.slots), moved};
   if (given.memory == nullptr) return to;
   cache.memory.clear();
@@ -253,6 +255,7 @@ terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_
 terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots) {
   return on(cache, __func__, [&] {
     const terrace::OffloadOrder given = read_order(*cache, order, Names::nothing);
+    if (!given.beside.empty()) throw std::invalid_argument{"order->beside is for stores and reservations; it must be null"};
     const std::size_t meant = given.keys.size() - given.first;
     if (meant > 0) need(host_slots, "host_slots");
     return cache->offload->pin(given.id, given.keys, given.pool, slots_of(host_slots, meant), given.key_order);

@@ -401,6 +401,11 @@ typedef struct terrace_order {
   int64_t deadline;   ///< 0 or TERRACE_NEVER: none
   uint32_t urgency;   ///< TERRACE_URGENCY_...
   uint32_t by_layer;  ///< 1: report leading layers of a load
+  /// For a store or reservation with TERRACE_ALONE, in a cache with key-order prefix: the keys of a prefix, or null. The moved
+  /// blocks are of use only together with its last `count` blocks: each stays in the host tier as long as that block, and its own
+  /// uses do not count. For example the chunks of a sliding window, with those of full attention at the same place.
+  const terrace_key* beside;
+  size_t beside_count;
 } terrace_order;
 TERRACE_C_API terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order);

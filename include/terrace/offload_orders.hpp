@@ -38,6 +38,11 @@ struct OffloadOrder {
   std::span<const BlockKey> keys{};
   /// `flat`: each key names an unchained block, even in a cache in prefix order. All calls for a block must use the same order.
   KeyOrder key_order = KeyOrder::prefix;
+  /// Only for stores, of keys that stand alone in a cache in prefix order: the keys of a prefix. The blocks of the order are of
+  /// use only together with the last keys.size() blocks of this prefix, each with one of them: for example the chunks of a
+  /// sliding window, with those of full attention at the same place. Such a *companion* stays in the host tier as long as the
+  /// block to which it belongs, if that is there when the order comes; uses of its own do not count.
+  std::span<const BlockKey> beside{};
   /// In prefix order, the job moves the blocks from this index on. The keys before it only determine the position of these
   /// blocks.
   std::uint32_t first = 0;

@@ -62,7 +62,8 @@ using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 /// lower priority first, however recently they were used. LruPolicy and AdaptivePolicy do so; a policy may ignore priorities.
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;
-inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
+inline constexpr Priority lowest_priority = 0;
+inline constexpr Priority highest_priority = 14;
 
 /// A count with a meaning of its own. Counts of two kinds cannot be mixed. A constant converts implicitly if it fits, and a
 /// number that is known only at run time needs the name of the type: `options.device_blocks = 4096`, `options.device_blocks =

@@ -35,6 +35,7 @@ import numpy as np
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 
+from terrace_kv.vllm.chains import Window
 from terrace_kv.vllm.manager import TerraceOffloadingManager
 
 CHUNK_BYTES = 4096
@@ -44,18 +45,19 @@ STEP = ScheduleEndContext(new_req_ids=(), preempted_req_ids=())
 class Terrace(TerraceOffloadingManager):
     """Terrace's manager over memory of its own; nothing is copied."""
 
-    def __init__(self, chunks: int, policy: str, namespace: int = 0) -> None:
+    def __init__(self, chunks: int, policy: str, namespace: int = 0, window: int = 0) -> None:
         memory = mmap.mmap(-1, chunks * CHUNK_BYTES)
         view = memoryview(np.frombuffer(memory, dtype=np.int8).reshape(chunks, CHUNK_BYTES))
-        super().__init__({"policy": policy}, view, 0, bytes([namespace]) * 32, {0: 1})
+        windows = {1: Window(1, window)} if window else {}
+        super().__init__({"policy": policy}, view, 0, bytes([namespace]) * 32, {0: 1}, windows=windows)
 
 
-Maker = Callable[[int, int], Any]  # of a manager, from a number of chunks and one of a namespace
+Maker = Callable[[int, int, int], Any]  # of a manager, from numbers: of chunks, of a namespace, and the chunks of a window
 MAKERS: dict[str, Maker] = {
-    "vllm lru": lambda chunks, _: CPUOffloadingManager(chunks, "lru"),
-    "vllm arc": lambda chunks, _: CPUOffloadingManager(chunks, "arc"),
-    "terrace adaptive": lambda chunks, namespace: Terrace(chunks, "adaptive", namespace),
-    "terrace lru": lambda chunks, namespace: Terrace(chunks, "lru", namespace),
+    "vllm lru": lambda chunks, _namespace, _window: CPUOffloadingManager(chunks, "lru"),
+    "vllm arc": lambda chunks, _namespace, _window: CPUOffloadingManager(chunks, "arc"),
+    "terrace adaptive": lambda chunks, namespace, window: Terrace(chunks, "adaptive", namespace, window),
+    "terrace lru": lambda chunks, namespace, window: Terrace(chunks, "lru", namespace, window),
 }
 NAMESPACES = 4
 
@@ -100,7 +102,7 @@ def end(manager: Any, context: ReqContext) -> None:
 
 def times(chunks: int, repeat: int, behind: int, batch: int = 32, calls: int = 200) -> None:
     """Each request loads the same first chunks, and stores a batch of new ones behind them."""
-    under_test = {name: make(chunks, 0) for name, make in MAKERS.items()}
+    under_test = {name: make(chunks, 0, 0) for name, make in MAKERS.items()}
     first = keys(1 << 40, behind)
     made = 0
 
@@ -215,7 +217,7 @@ def print_hit_rates(file: Path, chunks: int, device_chunks: int, window: int) ->
         f"window of {window}": {"window": window},
     }.items():
         rates = {
-            name: min(hit_rate(make(chunks, i), file, **options) for i in range(NAMESPACES if name == "terrace adaptive" else 1))
+            name: min(hit_rate(make(chunks, i, options.get("window", 0)), file, **options) for i in range(NAMESPACES if name == "terrace adaptive" else 1))
             for name, make in MAKERS.items()
         }
         print(f"{file.name}, {chunks} chunks, {what}: " + ", ".join(f"{name} {rate:.4f}" for name, rate in rates.items()), flush=True)

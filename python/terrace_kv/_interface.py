@@ -252,6 +252,8 @@ class Order(Sized):
         ("deadline", c_int64),
         ("urgency", c_uint32),
         ("by_layer", c_uint32),
+        ("beside", c_void_p),
+        ("beside_count", c_size_t),
     ]
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from ._keys import Names
 
 NO_SLOT = 0xFFFF_FFFF
 """The value for "no slot of the host tier" (OffloadCache.reserve, OffloadCache.pin_slots)."""
@@ -125,7 +128,8 @@ class JobEvent:
 
 
 class Order(TypedDict, total=False):
-    """The arguments of OffloadCache.store() by name. Either `slots` or `memory` is needed; all others are optional."""
+    """The arguments that OffloadCache.store() and load() have by name. Either `slots` or `memory` is needed; all others are
+    optional."""
 
     slots: Sequence[int]
     memory: Sequence[Any]
@@ -137,8 +141,14 @@ class Order(TypedDict, total=False):
     timeout: float | None
 
 
+class StoreOrder(Order, total=False):
+    """All arguments of OffloadCache.store() by name."""
+
+    beside: Names | None
+
+
 class LoadOrder(Order, total=False):
-    """The same for OffloadCache.load()."""
+    """All arguments of OffloadCache.load() by name."""
 
     by_layer: bool
     shared: bool

@@ -23,9 +23,9 @@ from ._offload_types import (
     JobEvent,
     JobEventKind,
     LoadOrder,
-    Order,
     Scope,
     State,
+    StoreOrder,
     Target,
     Urgency,
     WriteBackProgress,
@@ -189,7 +189,7 @@ class OffloadCache(Polled):
         """
         self._order(lib.terrace_offload_load, job, keys, writes=True, **order)
 
-    def store(self, job: int, keys: Names, **order: Unpack[Order]) -> None:
+    def store(self, job: int, keys: Names, **order: Unpack[StoreOrder]) -> None:
         """Stores blocks: copies them to the host tier, and from there to storage, according to the write policy. Does not wait.
 
         Args:
@@ -201,6 +201,9 @@ class OffloadCache(Polled):
             after: A point of signal() that the device must reach before the copies.
             urgency: An Urgency.
             timeout: In seconds.
+            beside: For lone_keys() in a cache in prefix order: the keys of a prefix. The blocks are of use only together with
+                its last blocks, each with one of them, such as the chunks of a sliding window with those of full attention. Each
+                stays in host memory as long as that block. Its own uses do not count.
 
         Raises:
             Busy: A limit is reached, or another job uses a slot.
@@ -271,15 +274,20 @@ class OffloadCache(Polled):
             check(lib.terrace_offload_pin_slots(self._open(), byref(order), slots))
         return slots[:]
 
-    def reserve(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0) -> list[int]:
+    def reserve(
+        self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0, beside: Names | None = None
+    ) -> list[int]:
         """Reserves slots of the host tier. The engine fills them itself, and then calls publish(). Returns the slot of each block
         from index `first` on, or NO_SLOT: the block is there already or is being brought, or there is no room. If all are
-        NO_SLOT, there is nothing to publish.
+        NO_SLOT, there is nothing to publish. `beside`: the same as for store().
 
         Raises:
             Busy: Too much is reserved.
         """
         _kept, order, slots = self._host_slots(job, keys, first, pool, tenant)
+        beside_keys = None if beside is None else self._keys(beside)
+        if beside_keys is not None:
+            order.beside, order.beside_count = ctypes.addressof(beside_keys._array), beside_keys.count
         reserved = c_uint32()
         with self._lock:
             check(lib.terrace_offload_reserve(self._open(), byref(order), slots, byref(reserved)))
@@ -624,9 +632,11 @@ class OffloadCache(Polled):
         timeout: float | None = None,
         by_layer: bool = False,
         shared: bool = False,
+        beside: Names | None = None,
     ) -> None:
         made = self._keys(keys)
         _check_first(first, made)
+        beside_keys = None if beside is None else self._keys(beside)
         if (slots is None) == (memory is None) and not anywhere:
             raise ValueError("exactly one of slots and memory must be given")
         moved = made.count - first
@@ -645,6 +655,8 @@ class OffloadCache(Polled):
             urgency=int(urgency),
             by_layer=int(by_layer),
             shared=int(shared),
+            beside=None if beside_keys is None else ctypes.addressof(beside_keys._array),
+            beside_count=0 if beside_keys is None else beside_keys.count,
         )
         owners: list[Rows] = []
         try:

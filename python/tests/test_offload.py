@@ -22,6 +22,7 @@ from terrace_kv import (
     InvalidArgument,
     JobEvent,
     JobEventKind,
+    Keys,
     NotFound,
     OffloadCache,
     State,
@@ -396,6 +397,32 @@ def test_the_engine_fills_and_reads_rows_of_its_own_memory(mover: Mover) -> None
     mover.cache.unpin(2)
     with pytest.raises(NotFound):
         mover.cache.publish(1)
+
+
+def test_a_companion_stays_as_long_as_its_block(engine: Engine) -> None:
+    pool = {"block-bytes": "4KiB", "device-blocks": SLOTS, "host-blocks": 5}
+    with OffloadCache({"key-order": "prefix", "pool": [pool]}, regions=[engine.region]) as cache:
+
+        def store(job: int, keys: Keys, **order: Any) -> None:
+            cache.store(job, keys, slots=range(len(keys)), **order)
+            assert end_of(cache, job).failed == 0
+
+        prefix = cache.prefix_keys([b"a", b"b"])
+        stored, reserved = cache.lone_keys([b"window of b"]), cache.lone_keys([b"state of b"])
+        store(1, prefix)
+        store(2, stored, beside=prefix)
+        assert NO_SLOT not in cache.reserve(3, reserved, beside=prefix)
+        cache.publish(3)
+        store(4, cache.prefix_keys([b"c"]))
+        store(5, cache.prefix_keys([b"d"]))
+        assert cache.leading(prefix) == 1
+        assert cache.look_up(stored) == cache.look_up(reserved) == [State.HOST]
+        store(6, cache.prefix_keys([b"e"]))
+        store(7, cache.prefix_keys([b"f"]))
+        assert cache.look_up(stored) == cache.look_up(reserved) == [State.MISS]
+        assert cache.leading(prefix) == 1
+        with pytest.raises(InvalidArgument, match="stand alone"):
+            cache.reserve(8, prefix, beside=prefix)
 
 
 def test_a_reservation_may_be_given_back(mover: Mover) -> None:

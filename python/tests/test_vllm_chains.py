@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ from vllm.v1.kv_offload.base import LookupResult, ReqContext  # isort: skip
 from vllm.v1.kv_offload.config import OffloadingGroupConfig
 
 from terrace_kv.vllm import TerraceOffloadingSpec
-from terrace_kv.vllm.names import full_attention
+from terrace_kv._keys import Keys
+from terrace_kv.vllm.chains import Chains, Window
+from terrace_kv.vllm.names import groups_of
 
 HIT, MISS, PENDING = LookupResult.HIT, LookupResult.MISS, LookupResult.HIT_PENDING
 TOKENS = 16
@@ -67,6 +70,12 @@ class Request:
     def finish(self) -> None:
         self.engine.manager.on_request_finished(self.context)
 
+    def run_groups(self) -> None:
+        """The life of a request of several groups that finds nothing."""
+        self.store(*self.chains)
+        self.finish()
+        self.engine.step()
+
     def run(self, first: int = 0) -> int:
         """The whole life of a request of one group whose first chunks the GPU has. Returns how many chunks it loads."""
         answers = self.look_up(first)
@@ -95,7 +104,19 @@ class Latent(FullAttentionSpec):
 
 
 class SlidingWindowSpec:
-    """Any other."""
+    """A token attends to two chunks."""
+
+    sliding_window = 2 * TOKENS - 1
+
+
+class MambaSpec:
+    """A state at each chunk."""
+
+
+class ChunkedLocalAttentionSpec:
+    """Attention that begins anew after some chunks."""
+
+    attention_chunk_size = 4 * TOKENS
 
 
 class Engine(SpecEngine):
@@ -108,7 +129,7 @@ class Engine(SpecEngine):
         rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
         newer = "sliding_window_size_in_chunks" in OffloadingGroupConfig.__dataclass_fields__  # vLLM 0.33
         described = tuple(
-            OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i, **({"sliding_window_size_in_chunks": i or None} if newer else {}))
+            OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i, **({"sliding_window_size_in_chunks": 2 if i else None} if newer else {}))
             for i in range(groups)
         )
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
@@ -246,47 +267,83 @@ def test_chunks_that_a_worker_could_not_write_take_those_behind_them_along(engin
 # ---- windows and states
 
 
-def test_chunks_of_a_window_stand_alone(two_groups: Engine) -> None:
-    engine = two_groups
-    request = Request(engine, keys(6), groups=2)
-    full, window = request.chains
-    assert request.store(full, window[4:]) == full + window[4:]
-    request.finish()
-    again = Request(engine, keys(6), groups=2)
-    assert again.look_up() == [HIT] * 6
-    assert [engine.manager.lookup(key, again.context) for key in reversed(window)] == [HIT, HIT, MISS, MISS, MISS, MISS]
-    again.load(full, window[4:])
-    # Those that are used stay, whatever became of the chunks before them.
-    for i in range(4):
-        other = Request(engine, keys(4, 100 * (i + 1)), groups=2)
-        other.store(other.chains[0], other.chains[1])
-        other.finish()
-        once_more = Request(engine, keys(6), groups=2)
-        once_more.load(full, window[4:])
+def found(engine: Engine, chain: Sequence[bytes]) -> list[bool]:
+    """Which of the chunks of a window are there."""
+    request = Request(engine, keys(0))
+    return [engine.manager.lookup(key, request.context) is HIT for key in of_group(1, chain)]
 
 
-def test_of_a_window_only_what_is_used_stays(two_groups: Engine) -> None:
+def test_of_a_window_the_last_chunks_of_a_prompt_are_kept(two_groups: Engine) -> None:
     engine = two_groups
-    request = Request(engine, keys(5), groups=2)
+    request = Request(engine, keys(7), groups=2)
     full, window = request.chains
-    assert request.store(full, window) == full + window, "vLLM offers all as long as the window covers it"
+    assert request.store(full[:4], window[:4]) == full[:4] + window[3:4], "two that are needed, and two more"
+    assert request.store(full[4:], window[4:]) == full[4:] + window[4:]
     request.finish()
-    Request(engine, keys(5), groups=2).load(full, window[3:])
-    other = Request(engine, keys(5, 100), groups=2)
-    assert len(other.store(other.chains[0], other.chains[1][1:])) == 9, "of 16 rows, 7 are used again"
-    again = Request(engine, keys(5), groups=2)
-    assert again.look_up() == [HIT] * 5
-    assert [engine.manager.lookup(key, again.context) for key in window] == [MISS] * 3 + [HIT] * 2
+    again = Request(engine, keys(7), groups=2)
+    assert again.look_up() == [HIT] * 7
+    assert found(engine, keys(7)) == [False] * 3 + [True] * 4
+    again.load(full, window[5:])
+
+
+def test_chunks_of_an_answer_are_kept_as_they_come(two_groups: Engine) -> None:
+    request = Request(two_groups, keys(6), groups=2)
+    full, window = request.chains
+    request.store(full, window)
+    for i, key in enumerate(keys(2, 50)):
+        new = [*of_group(0, [key]), *of_group(1, [key])]
+        for each in new:
+            request.context.set_offload_key_position(each, (7 + i) * TOKENS)
+        assert request.store(new) == new
+
+
+def test_chunks_of_a_window_are_kept_where_others_went_on_differently(two_groups: Engine) -> None:
+    engine = two_groups
+    Request(engine, keys(7), groups=2).run_groups()
+    common = keys(3)
+    other = Request(engine, common + keys(5, 100), groups=2)
+    assert other.look_up() == [HIT] * 3 + [MISS]
+    full, window = other.chains
+    assert other.store(full, window) == full[3:] + window[1:3] + window[4:]
+    other.finish()
+    third = Request(engine, common + keys(1, 200), groups=2)
+    assert found(engine, common) == [False, True, True]
+    third.load(third.chains[0][:3], third.chains[1][1:3])
+
+
+def test_a_window_stays_as_long_as_the_prefix_before_it(two_groups: Engine) -> None:
+    engine = two_groups
+    Request(engine, keys(4), groups=2).run_groups()
+    for i in range(3):
+        used = Request(engine, keys(4), groups=2)
+        used.load(used.chains[0])
+        Request(engine, keys(4, 100 * (i + 1)), groups=2).run_groups()
+        assert found(engine, keys(4)) == [True] * 4, "nobody has used it since"
+    # The end of a prefix goes first, and the window at each of its chunks with it.
+    other = Request(engine, keys(6, 1000))
+    other.store(other.chains[0])
+    left = Request(engine, keys(4)).look_up().count(HIT)
+    assert found(engine, keys(4)) == [True] * left + [False] * (4 - left)
+
+
+def test_windows_without_full_attention_are_all_kept() -> None:
+    chains = Chains({}, {1: Window(TOKENS, 2)}, lambda keys: Keys((ctypes.c_char * 32)(), 0))
+    context = ReqContext(req_id="one")
+    window = of_group(1, keys(8))
+    for i, key in enumerate(window):
+        context.set_offload_key_position(key, (i + 1) * TOKENS)
+    assert chains.useful(window, context, lambda chain: 0) == window
+    assert [(run.keys, run.chain, run.beside) for run in chains.runs(window, context)] == [(window, None, None)]
 
 
 def test_groups_are_told_apart_as_vllm_describes_them() -> None:
-    groups = [SimpleNamespace(group_id=i, tokens_per_block=TOKENS) for i in range(3)]
+    groups = [SimpleNamespace(group_id=i, tokens_per_block=TOKENS) for i in range(5)]
     described = SimpleNamespace(groups=groups, cache=SimpleNamespace(blocks_per_chunk=1))
-    assert full_attention(described) == {}, "unknown groups stand alone"
-    kv_cache_config = SimpleNamespace(
-        kv_cache_groups=[SimpleNamespace(kv_cache_spec=each()) for each in (SlidingWindowSpec, FullAttentionSpec, Latent)]
-    )
-    assert full_attention(described) == {1: TOKENS, 2: TOKENS}
+    assert groups_of(described) == ({}, {}), "unknown groups stand alone"
+    every = (SlidingWindowSpec, FullAttentionSpec, Latent, MambaSpec, ChunkedLocalAttentionSpec)
+    kv_cache_config = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=each()) for each in every])
+    windows = {0: Window(TOKENS, 2), 3: Window(TOKENS, 1), 4: Window(TOKENS, 4)}
+    assert groups_of(described) == ({1: TOKENS, 2: TOKENS}, windows)
     assert kv_cache_config
     newer = SimpleNamespace(
         groups=[
@@ -295,7 +352,7 @@ def test_groups_are_told_apart_as_vllm_describes_them() -> None:
         ],
         cache=SimpleNamespace(blocks_per_chunk=4),
     )
-    assert full_attention(newer) == {0: 64}
+    assert groups_of(newer) == ({0: 64}, {1: Window(64, 1)})
 
 
 def test_chunks_that_end_within_a_chunk_or_nowhere_stand_alone(engine: Engine) -> None:

@@ -166,6 +166,8 @@ class PrefixTree {
   /// have left the tree since have no retention any more.
   void end_retention(Prefix prefix, RetentionId id);
   [[nodiscard]] Priority priority(BlockRef block) const;
+  /// Returns true if a retention with this id covers the prefix's last block.
+  [[nodiscard]] bool retained(Prefix prefix, RetentionId id) const;
 
   /// Counts the tenant's copies from now on. The call visits every node, so use it only for commands of operators. The policies
   /// of all tiers must support tenants.

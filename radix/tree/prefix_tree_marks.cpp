@@ -231,6 +231,16 @@ Priority PrefixTree::priority(BlockRef block) const {
   return priority_in(node, block.depth - node.start);
 }
 
+bool PrefixTree::retained(Prefix prefix, RetentionId wish) const {
+  const Run last = last_run(prefix);
+  if (flat() || last.end == 0) return false;
+  const Node& node = nodes_[last.node.value()];
+  if (node.marks == Node::none) return false;
+  const auto& retentions = marks_[node.marks].retentions;
+  const auto found = std::ranges::find(retentions, wish, &Marks::Retention::id);
+  return found != retentions.end() && found->blocks >= last.size();
+}
+
 Priority PrefixTree::priority_in(const Node& node, std::uint32_t offset) const {
   if (node.marks == Node::none) return usual_priority;
   std::optional<Priority> highest;

@@ -276,6 +276,10 @@ void offload_calls(std::uint64_t seed) {
         order.pool = static_cast<std::uint16_t>(any.number<std::uint16_t>(2) | (any.one_in(2) ? TERRACE_ALONE : 0U));
         Arguments::judge(terrace_offload_pin_slots(cache, &order, any.one_in(4) ? nullptr : host_slots.data()));
         std::uint32_t reserved = 0;
+        if (any.one_in(2)) {
+          order.beside = any.one_in(8) ? nullptr : any.keys();
+          order.beside_count = any.below(blocks + 1);
+        }
         Arguments::judge(terrace_offload_reserve(cache, &order, host_slots.data(), &reserved));
         Arguments::judge(terrace_offload_publish(cache, job, 0));
         Arguments::judge(terrace_offload_touch(cache, any.number<std::uint16_t>(2), any.keys(), blocks));
@@ -400,13 +404,13 @@ TEST_F(Structures, that_are_read_have_a_size_that_this_library_knows) {
   check<terrace_batch>("batch", sizeof(terrace_batch), as(terrace_store_put, store()));
   check<terrace_batch>("batch", sizeof(terrace_batch), as(terrace_store_get, store()));
   check<terrace_probe>("probe", sizeof(terrace_probe), as(terrace_store_probe, store()));
-  check<terrace_order>("order", sizeof(terrace_order), as(terrace_offload_load, cache_));
-  check<terrace_order>("order", sizeof(terrace_order), as(terrace_offload_store, cache_));
+  check<terrace_order>("order", offsetof(terrace_order, beside), as(terrace_offload_load, cache_));
+  check<terrace_order>("order", offsetof(terrace_order, beside), as(terrace_offload_store, cache_));
   std::uint32_t slot = 0;
   std::uint32_t reserved = 0;
-  check<terrace_order>("order", sizeof(terrace_order),
+  check<terrace_order>("order", offsetof(terrace_order, beside),
                        [&](terrace_order* order) { return terrace_offload_pin_slots(cache_, order, &slot); });
-  check<terrace_order>("order", sizeof(terrace_order),
+  check<terrace_order>("order", offsetof(terrace_order, beside),
                        [&](terrace_order* order) { return terrace_offload_reserve(cache_, order, &slot, &reserved); });
   std::uint64_t job = 0;
   check<terrace_write_back>("order", offsetof(terrace_write_back, target),

@@ -378,6 +378,43 @@ TEST_F(HostRowsFixture, in_prefix_order_keys_may_stand_alone) {
   EXPECT_EQ(terrace_offload_look_up(cache_, TERRACE_ALONE + 1, keys_.data(), 2, states.data()), TERRACE_INVALID_ARGUMENT);
 }
 
+TEST_F(HostRowsFixture, a_companion_goes_after_the_block_to_which_it_belongs) {
+  open("[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 3\n");
+  std::array<std::uint32_t, 3> at{};
+  std::uint32_t count = 0;
+  const auto fill = [&](const terrace_order& order) {
+    ASSERT_EQ(terrace_offload_reserve(cache_, &order, at.data(), &count), TERRACE_OK) << terrace_last_error();
+    ASSERT_EQ(terrace_offload_publish(cache_, order.id, 1), TERRACE_OK);
+  };
+  const auto states = [&](std::uint16_t pool) {
+    std::array<std::uint8_t, 2> states{};
+    EXPECT_EQ(terrace_offload_look_up(cache_, pool, keys_.data(), 2, states.data()), TERRACE_OK);
+    return states;
+  };
+  fill(order(1, 0, 2));
+  terrace_order window = order(2, 2, 1);
+  window.pool = TERRACE_ALONE;
+  window.beside = keys_.data();
+  window.beside_count = 2;
+  fill(window);
+  terrace_order other = order(3, 3, 1);
+  fill(other);
+  EXPECT_EQ(states(0), (std::array<std::uint8_t, 2>{TERRACE_HOST, TERRACE_MISS}));
+  std::uint8_t state = 0;
+  ASSERT_EQ(terrace_offload_look_up(cache_, TERRACE_ALONE, &keys_[2], 1, &state), TERRACE_OK);
+  EXPECT_EQ(state, TERRACE_HOST);
+  fill(order(4, 4, 1));
+  ASSERT_EQ(terrace_offload_look_up(cache_, TERRACE_ALONE, &keys_[2], 1, &state), TERRACE_OK);
+  EXPECT_EQ(state, TERRACE_MISS);
+  EXPECT_EQ(states(0), (std::array<std::uint8_t, 2>{TERRACE_HOST, TERRACE_MISS}));
+  EXPECT_EQ(terrace_offload_pin_slots(cache_, &window, at.data()), TERRACE_INVALID_ARGUMENT);
+  window.beside = nullptr;
+  EXPECT_EQ(terrace_offload_reserve(cache_, &window, at.data(), &count), TERRACE_INVALID_ARGUMENT);
+  window.beside_count = 0;
+  window.struct_size = offsetof(terrace_order, beside);
+  EXPECT_EQ(terrace_offload_reserve(cache_, &window, at.data(), &count), TERRACE_OK) << "an order of an earlier header";
+}
+
 TEST_F(HostRowsFixture, options_of_an_earlier_header_have_no_rows) {
   terrace_open_options options = made<terrace_open_options>();
   options.struct_size = offsetof(terrace_open_options, host_rows);

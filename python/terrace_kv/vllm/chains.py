@@ -13,6 +13,7 @@ from .._keys import KEY_BYTES, Keys
 
 _NAME = struct.Struct(f"{KEY_BYTES}s")
 _GROUP = slice(-4, None)  # bytes of an OffloadKey that have the number of the KV cache group
+_SPARE = 2  # chunks of a window that are kept beyond those that a token attends to (Chains.useful)
 
 
 class Chain:
@@ -32,6 +33,14 @@ class Chain:
         return [name for (name,) in _NAME.iter_unpack(memoryview(self.names)[first * KEY_BYTES : end * KEY_BYTES])]
 
 
+class Window(NamedTuple):
+    """A group of which a token attends only to the last chunks before it: a window, or states (with one chunk)."""
+
+    tokens: int
+    """Of a chunk."""
+    chunks: int
+
+
 class Run(NamedTuple):
     """Chunks that one call of the cache can name: neighbours in a chain, or chunks that stand alone."""
 
@@ -40,9 +49,14 @@ class Run(NamedTuple):
     """None: the chunks stand alone."""
     first: int
     """The index of the first chunk in the chain."""
+    beside: tuple[Chain, int] | None = None
+    """Of chunks that stand alone: each is of use only with one chunk of this chain, the last of them with the last one before this
+    index."""
 
     def between(self, keys: Sequence[OffloadKey]) -> Run:
         """The shortest part of the run that has all these chunks. They are some of the run's chunks, in order."""
+        if self.beside is not None:
+            return self
         if self.chain is None:
             return Run(list(keys), None, 0)
         begin, end = self.keys.index(keys[0]), self.keys.index(keys[-1]) + 1
@@ -56,16 +70,26 @@ class Chains:
     group of full attention are a prefix. A call may name only a part of it: chunks that the GPU has are not looked up, and loaded
     chunks are not stored. Such a chunk cannot be used without the chunks before it, and is only kept after them.
 
-    For a group of windows or states, vLLM loads and stores only the chunks that a later token attends to; these chunks stand
-    alone. The same is true for a partly filled chunk (the tail of a prompt), and for a chunk for which vLLM gives no token.
+    For a group of windows or states, vLLM loads only the chunks that a later token attends to; these chunks stand alone. But they
+    are of use only together with the prefix before them, so each belongs to the chunk of full attention at its end (Run.beside).
+
+    A partly filled chunk (the tail of a prompt) and a chunk for which vLLM gives no token stand alone, too.
 
     Args:
         tokens: By number of the KV cache group: the tokens of a chunk, for groups of full attention.
+        windows: The same for groups of windows and states.
         make_names: Makes the names of keys.
     """
 
-    def __init__(self, tokens: Mapping[int, int], make_names: Callable[[Sequence[OffloadKey]], Keys]) -> None:
+    def __init__(
+        self,
+        tokens: Mapping[int, int],
+        windows: Mapping[int, Window],
+        make_names: Callable[[Sequence[OffloadKey]], Keys],
+    ) -> None:
         self._tokens = {group.to_bytes(4, "big"): count for group, count in tokens.items()}
+        self._windows = {group.to_bytes(4, "big"): window for group, window in windows.items() if tokens}
+        self._owner = min(self._tokens, default=b"")  # the group of full attention to whose chunks the others belong
         self._make_names = make_names
         self._requests: dict[str, dict[bytes, Chain]] = {}
 
@@ -83,16 +107,53 @@ class Chains:
         tokens = self._tokens.get(key[_GROUP])
         if position is None or tokens is None or position % tokens:
             return None
+        chain, index = self._at(key[_GROUP], position, context)
+        return (chain, index) if index < len(chain.keys) and chain.keys[index] == key else None
+
+    def useful(self, keys: Sequence[OffloadKey], context: ReqContext, known: Callable[[Chain], int]) -> Sequence[OffloadKey]:
+        """Leaves out the chunks of windows that hardly any request will need: a request that continues a prefix needs those
+        before its end. A prefix ends where the request ends now, or a little earlier, because the next prompt may differ from
+        there on; and where others have gone on differently: at the end of what was cached already.
+
+        Args:
+            known: Returns the number of leading chunks of the request's chain that were cached already.
+        """
+        if not self._windows:
+            return keys
+        useful = []
+        for key in keys:
+            owner = self._owner_of(key, context)
+            if owner is not None:
+                chain, index = owner
+                window = self._windows[key[_GROUP]]
+                span = -(-window.chunks * window.tokens // self._tokens[self._owner])
+                begin, end = known(chain) - span, known(chain)
+                if index < len(chain.keys) - span - _SPARE and not begin <= index < end:
+                    continue
+            useful.append(key)
+        return useful
+
+    def _owner_of(self, key: OffloadKey, context: ReqContext) -> tuple[Chain, int] | None:
+        """The chunk of full attention to which a chunk of a window belongs."""
+        position = context.get_offload_key_position(key)
+        if position is None or key[_GROUP] not in self._windows:
+            return None
+        chain, index = self._at(self._owner, position, context)
+        return (chain, index) if index < len(chain.keys) else None
+
+    def _at(self, group: bytes, position: int, context: ReqContext) -> tuple[Chain, int]:
+        """The chain of the request in a group of full attention, and the index of its chunk that has the last token before this
+        position. The chain may be shorter."""
         chains = self._requests.get(context.req_id)
         if chains is None:
             chains = self._requests[context.req_id] = {}
-        chain = chains.get(key[_GROUP])
+        chain = chains.get(group)
         if chain is None:
-            chain = chains[key[_GROUP]] = Chain()
-        index = position // tokens - 1
+            chain = chains[group] = Chain()
+        index = (position - 1) // self._tokens[group]
         if index >= len(chain.keys):
-            self._grow(chain, key[_GROUP], position, context)
-        return (chain, index) if index < len(chain.keys) and chain.keys[index] == key else None
+            self._grow(chain, group, (index + 1) * self._tokens[group], context)
+        return chain, index
 
     def runs(self, keys: Sequence[OffloadKey], context: ReqContext) -> list[Run]:
         """Splits the keys, in their order."""
@@ -100,9 +161,7 @@ class Chains:
         at = 0
         while at < len(keys):
             if (found := self.find(keys[at], context)) is None:
-                if not runs or runs[-1].chain is not None:
-                    runs.append(Run([], None, 0))
-                runs[-1].keys.append(keys[at])
+                self._add_lone(runs, keys[at], context)
                 at += 1
                 continue
             chain, first = found
@@ -113,6 +172,19 @@ class Chains:
             runs.append(Run(here, chain, first))
             at += len(here)
         return runs
+
+    def _add_lone(self, runs: list[Run], key: OffloadKey, context: ReqContext) -> None:
+        owner = self._owner_of(key, context)
+        last = runs[-1] if runs else None
+        if owner is None:
+            if last is None or last.chain is not None or last.beside is not None:
+                runs.append(Run([], None, 0))
+            return runs[-1].keys.append(key)
+        if last is not None and last.beside == owner and last.keys[-1][_GROUP] == key[_GROUP]:
+            last.keys.append(key)
+            runs[-1] = last._replace(beside=(owner[0], owner[1] + 1))
+        else:
+            runs.append(Run([key], None, 0, (owner[0], owner[1] + 1)))
 
     def in_order(self, keys: Iterable[OffloadKey], context: ReqContext) -> list[Run]:
         """The same for keys in any order. The runs of each group begin with the first token."""

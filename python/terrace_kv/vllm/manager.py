@@ -31,7 +31,7 @@ from .._minute import Minute
 from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
 from ..offload import OffloadCache
 from . import metrics
-from .chains import Chain, Chains, Run
+from .chains import Chain, Chains, Run, Window
 from .guard import LoadGuard
 from .looking import CacheLookups, Question
 
@@ -63,6 +63,8 @@ class TerraceOffloadingManager(OffloadingManager):
         staging: Number of rows for chunks that are copied to and from storage.
         namespace: Names model, weights and layout.
         chunk_tokens: By number of the KV cache group: the tokens of a chunk, for those of full attention.
+        windows: The groups of windows and states, of which only some chunks are stored (Chains.useful). All chunks of a group that
+            is in neither are stored.
         weights_fixed: True if the weights never change while the engine runs. Then a reset drops nothing.
         keep_storage: True if a reset keeps the stored chunks for the next start, instead of removing them.
         events: True if stored and removed chunks are reported to vLLM.
@@ -80,6 +82,7 @@ class TerraceOffloadingManager(OffloadingManager):
         namespace: bytes,
         chunk_tokens: Mapping[int, int],
         *,
+        windows: Mapping[int, Window] | None = None,
         weights_fixed: bool = False,
         keep_storage: bool = False,
         events: bool = False,
@@ -100,7 +103,7 @@ class TerraceOffloadingManager(OffloadingManager):
         )
         self._cache.record_changes()
         flat = config.get("key-order") == "flat"
-        self._chains = Chains({} if flat else chunk_tokens, self._cache.keys)
+        self._chains = Chains({} if flat else chunk_tokens, windows or {}, self._cache.keys)
         self._contexts: dict[str, ReqContext] = {}  # requests that wait for chunks from below host memory
         self._guard = LoadGuard(
             prefill_speed,
@@ -108,6 +111,7 @@ class TerraceOffloadingManager(OffloadingManager):
             stores_first=_HAS_FENCE,
         )
         self._minute = Minute(lambda line: logger.info("Terrace: %s", line), "chunks")
+        self._known: dict[str, int] = {}  # by request: leading chunks of its chain that were here before its first store
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
         self._changes = 0  # grows with each change of the cache
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
@@ -202,7 +206,8 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         """Reserves rows for the chunks that are not there. None if there is no row for any of them. A chunk is left out if its
-        predecessors are not in host memory, because it cannot be used without them."""
+        predecessors are not in host memory, because it cannot be used without them, or if it is a chunk of a window that hardly
+        any request will need."""
         if self._fetches and not self._collected:
             self._collect()  # vLLM 0.33 calls on_schedule_end() after this.
         ready, pending = self._ready, self._pending
@@ -213,7 +218,8 @@ class TerraceOffloadingManager(OffloadingManager):
         jobs: list[int] = []
         evicted: list[OffloadKey] = []
         computes_from = self._computes.get(req_context.req_id)
-        for run in self._chains.runs(list(keys), req_context):
+        keys = self._chains.useful(list(keys), req_context, lambda chain: self._known_of(req_context.req_id, chain))
+        for run in self._chains.runs(keys, req_context):
             if computes_from is not None and run.chain is not None:
                 # The chunks before them were on the GPU, or were loaded.
                 computed = min(len(run.keys), max(0, run.first + len(run.keys) - computes_from))
@@ -229,7 +235,8 @@ class TerraceOffloadingManager(OffloadingManager):
                 continue
             job = self._new_job()
             try:
-                taken = self._cache.reserve(job, self._keys_of(run), first=run.first)
+                beside = None if run.beside is None else self._chains.prefix(*run.beside)
+                taken = self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside)
             except Busy:
                 full = True
                 continue
@@ -285,6 +292,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._chains.end(req_context.req_id)
         self._contexts.pop(req_context.req_id, None)
         self._computes.pop(req_context.req_id, None)
+        self._known.pop(req_context.req_id, None)
         self._fetched.pop(req_context.req_id, None)
         self._end_wish(self._wanted.pop(req_context.req_id, ()))
 
@@ -338,6 +346,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._cache.clear(keep_storage=self._keep_storage)
         self._follow()
         self._chains.forget()
+        self._known.clear()
         self._ready.clear()
         self._stored.clear()
         self._pending.clear()
@@ -385,6 +394,14 @@ class TerraceOffloadingManager(OffloadingManager):
     def _new_job(self) -> int:
         self._last_job += 1
         return self._last_job
+
+    def _known_of(self, request: str, chain: Chain) -> int:
+        known = self._known.get(request)
+        if known is None:
+            ready, pending = self._ready, self._pending
+            absent = (i for i, key in enumerate(chain.keys) if key not in ready and key not in pending)
+            known = self._known[request] = next(absent, len(chain.keys))
+        return known
 
     def _keys_of(self, run: Run) -> Keys:
         """The keys that the cache needs for the run: the keys from index `first` on are the run's chunks."""

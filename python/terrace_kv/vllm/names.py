@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import vllm
 
 from .. import identity
+from .chains import Window
 
 _FORMAT = 1  # the layout of a row is vLLM's, without a header
 _RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
@@ -87,24 +88,45 @@ def chunk_namespace(
     return identity.namespace("vllm", fields), fields
 
 
-def full_attention(config: Any) -> dict[int, int]:
-    """By number of the KV cache group: the tokens of a chunk, for the groups of full attention. For the other groups (windows and
-    states), vLLM keeps only the chunks that a later token attends to. A group of unknown kind counts as one of these.
+class Groups(NamedTuple):
+    """The KV cache groups of known kind, by number."""
+
+    full: dict[int, int]
+    """Full attention: the tokens of a chunk."""
+    windows: dict[int, Window]
+    """Windows and states: vLLM keeps only the chunks to which a later token attends."""
+
+
+def groups_of(config: Any) -> Groups:
+    """Reads the kinds of the KV cache groups.
 
     Args:
         config: vLLM's OffloadingConfig.
     """
     described = getattr(_on_stack("kv_cache_config", "kv_cache_groups"), "kv_cache_groups", ())
-    full = {}
+    groups = Groups({}, {})
     for group in config.groups:
+        tokens = group.tokens_per_block * config.cache.blocks_per_chunk
         if hasattr(group, "sliding_window_size_in_chunks"):  # since vLLM 0.33
-            is_full = group.sliding_window_size_in_chunks is None
+            window = group.sliding_window_size_in_chunks or 0
         else:
-            spec = described[group.group_id].kv_cache_spec if group.group_id < len(described) else None
-            is_full = any(each.__name__ == "FullAttentionSpec" for each in type(spec).__mro__)
-        if is_full:
-            full[group.group_id] = group.tokens_per_block * config.cache.blocks_per_chunk
-    return full
+            window = _window(described[group.group_id].kv_cache_spec if group.group_id < len(described) else None, tokens)
+        if window == 0:
+            groups.full[group.group_id] = tokens
+        elif window is not None:
+            groups.windows[group.group_id] = Window(tokens, window)
+    return groups
+
+
+def _window(spec: Any, tokens: int) -> int | None:
+    """The number of chunks to which a token attends in a group of this kind; 0: to all before it. None: the kind is unknown."""
+    kinds = {each.__name__ for each in type(spec).__mro__}
+    if "FullAttentionSpec" in kinds:
+        return 0
+    if "MambaSpec" in kinds:
+        return 1
+    attended = getattr(spec, "sliding_window", None) or getattr(spec, "attention_chunk_size", None)
+    return None if attended is None else -(-attended // tokens)
 
 
 def _engine_config() -> Any:

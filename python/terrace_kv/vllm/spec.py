@@ -11,7 +11,7 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 from . import metrics
 from .manager import TerraceOffloadingManager
-from .names import chunk_namespace, full_attention, store_label, store_name
+from .names import chunk_namespace, groups_of, store_label, store_name
 
 logger = init_logger("vllm." + __name__)
 
@@ -88,12 +88,21 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
             options.get("attention_backend"),
             options.get("adapters"),
         )
-        whole = full_attention(self.config)
-        if not whole:
+        groups = groups_of(self.config)
+        if not groups.full:
             logger.warning("Terrace: vLLM tells of no group of full attention, so chunks are given up by their last use alone")
         for group in self.config.groups:
-            if whole and group.group_id not in whole:
-                logger.info("Terrace: chunks of group %d stand alone: it is no full attention", group.group_id)
+            if not groups.full or group.group_id in groups.full:
+                continue
+            if (window := groups.windows.get(group.group_id)) is None:
+                logger.info("Terrace: chunks of group %d stand alone: its kind is not known", group.group_id)
+                continue
+            logger.info(
+                "Terrace: of group %d, chunks are kept where a prompt ends or others went on differently, because a token attends "
+                "to %d of them",
+                group.group_id,
+                window.chunks,
+            )
         below = "path" in options or "shared" in options
         staging = min(64, max(2, self.num_chunks // 16)) if below else 0
         if self.num_chunks <= staging:
@@ -127,7 +136,8 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 given,
                 staging,
                 namespace,
-                whole,
+                groups.full,
+                windows=groups.windows,
                 weights_fixed=bool(options.get("weights_fixed", False)),
                 keep_storage=bool(options.get("keep_storage", False)),
                 events=self.kv_events_config.enable_kv_cache_events,

@@ -27,7 +27,7 @@ from ..store import EventKind, Health, Result, Store
 from . import metrics
 from .guard import LoadGuard
 from .looking import SharedLookups
-from .names import chunk_namespace, full_attention, store_label, store_name
+from .names import chunk_namespace, groups_of, store_label, store_name
 
 logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
 
@@ -126,7 +126,7 @@ class TerraceTier(SecondaryTierManager):
             **{"label": store_label(fields), **storage},
         )
         self._shared = SharedLookups(self._store, shared_probe_timeout) if shared is not None else None
-        self._tokens = {group.to_bytes(4, "big"): tokens for group, tokens in full_attention(config).items()}
+        self._tokens = {group.to_bytes(4, "big"): tokens for group, tokens in groups_of(config).full.items()}
         self._guard = LoadGuard(
             prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Tier %s: %s", tier_type, text)
         )

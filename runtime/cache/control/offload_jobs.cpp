@@ -51,6 +51,9 @@ Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) 
     return failure<Errc::duplicate_request, "a job of this id is under way: its id is free when its `ended` event was polled">;
   }
   if (const Result<void> keys = check_keys(order); !keys) return keys;
+  if (!order.beside.empty() && direction == Direction::swap_in) {
+    return failure<Errc::invalid_argument, "`beside` is for stores: a load needs none">;
+  }
   const TieredPool& pool = groups_.at(order.pool);
   const std::size_t blocks = order.keys.size() - order.first;
   const bool named = !order.slots.empty() || !order.memory.empty();
@@ -82,6 +85,14 @@ Result<void> OffloadJobs::check_keys(const OffloadOrder& order) const {
   if (order.first > order.keys.size()) return failure<Errc::invalid_argument, "`first` is more than the number of keys">;
   if (groups_.at(order.pool).named_copies().flat(order.key_order) && order.first > 0) {
     return failure<Errc::invalid_argument, "`first` must be 0, because the keys stand alone">;
+  }
+  if (order.beside.empty()) return {};
+  const NamedCopies& copies = groups_.at(order.pool).named_copies();
+  if (copies.flat(KeyOrder::prefix) || !copies.flat(order.key_order)) {
+    return failure<Errc::invalid_argument, "`beside` is for keys that stand alone, in a cache in prefix order">;
+  }
+  if (order.beside.size() < order.keys.size()) {
+    return failure<Errc::invalid_argument, "`beside` must have a key for each of the keys">;
   }
   return {};
 }

@@ -179,6 +179,7 @@ void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   } else {
     slots_in(tier).change(now.slot(), SlotState::quarantined);
   }
+  if (tier == Tier::host && !companions_.empty()) untie(std::span{&tree_.key(block), 1});
   tree_.set_copy(block, tier, {});
 }
 
@@ -202,7 +203,23 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
   record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
+void Residency::tie(BlockRef owner, BlockRef companion) {
+  TERRACE_CHECK(copy(owner, Tier::host).present());
+  companions_.add(tree_.key(owner), tree_.key(companion));
+  tree_.retain({companion.node, companion.depth + 1}, companion_retention, highest_priority);
+}
+
+void Residency::untie(std::span<const BlockKey> owners) {
+  for (const BlockKey& owner : owners) {
+    companions_.take(owner, [this](const BlockKey& companion) {
+      const Prefix there = tree_.find(std::span{&companion, 1});
+      if (there.length == 1) tree_.retain(there, companion_retention, lowest_priority);
+    });
+  }
+}
+
 void Residency::drop(Run victims, Tier tier) {
+  if (tier == Tier::host && !companions_.empty()) untie(tree_.keys(victims));
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
   forget_duplicates(victims);
   std::vector<SlotId>& slots = slots_of_copies(victims, tier);
@@ -226,6 +243,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   if (const Copy in_host = copy(block, Tier::host); in_host.usable()) duplicates_.remove(in_host.slot());
+  if (tier == Tier::host && !companions_.empty()) untie(std::span{&tree_.key(block), 1});
   tree_.set_copy(block, tier, {});
   // A lent slot becomes a staging slot: it stays held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
@@ -478,8 +496,8 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 
 std::size_t Residency::bytes_held() const {
   return tree_.bytes_held() + sample_.bytes_held() + policies_.device->bytes_held() + policies_.host->bytes_held() +
-         device_.bytes_held() + arena_.bytes_held() + duplicates_.bytes_held() + stored_.bytes_held() + wished_.capacity() / 8 +
-         free_numbers_.capacity() * sizeof(free_numbers_[0]);
+         device_.bytes_held() + arena_.bytes_held() + companions_.bytes_held() + duplicates_.bytes_held() + stored_.bytes_held() +
+         wished_.capacity() / 8 + free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 
 }  // namespace terrace

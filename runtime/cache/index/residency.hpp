@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "base/chunked_table.hpp"
 #include "radix/tree/prefix_tree.hpp"
+#include "runtime/cache/index/companions.hpp"
 #include "runtime/cache/index/duplicates.hpp"
 #include "runtime/cache/index/quotas.hpp"
 #include "runtime/cache/index/slot_allocator.hpp"
@@ -108,7 +109,10 @@ class Residency {
   /// Unpins a prefix that may have a gap: a block without the copy that the blocks after it depend on. The copies of these blocks
   /// are dropped, unless another request pins them. `missing`: a block of the prefix whose copy has just failed.
   void unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
-  void touch(Prefix prefix, std::uint64_t stamp) { tree_.touch(prefix, stamp); }
+  /// A companion has no uses of its own.
+  void touch(Prefix prefix, std::uint64_t stamp) {
+    if (companions_.empty() || !tree_.retained(prefix, companion_retention)) tree_.touch(prefix, stamp);
+  }
   void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { tree_.end_request(stamp, output_tokens); }
   void retain(Prefix prefix, RetentionId id, Priority priority) { tree_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { tree_.end_retention(prefix, id); }
@@ -172,6 +176,9 @@ class Residency {
   /// Returns true if the block may have a copy in this tier: it is the first of its prefix, or the block before it has a copy in
   /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
+  /// Ties `companion`, which stands alone, to `owner`, which has a host copy: the host evicts it after all other blocks, until it
+  /// drops the copy of the owner; from then on before all others.
+  void tie(BlockRef owner, BlockRef companion);
   /// Under InclusionPolicy lazy_exclusive: the block whose host copy is evicted first, because the block has a device copy, too.
   /// Nothing reads the host copy.
   [[nodiscard]] std::optional<BlockRef> duplicate() const { return duplicates_.first(); }
@@ -296,6 +303,11 @@ class Residency {
   void check_invariants() const;
 
  private:
+  /// Names the retention that gives a companion its priority. Other retentions are numbered from 1 on.
+  static constexpr RetentionId companion_retention{0xFFFF'FFFF'FFFF'FFFF};
+
+  /// These blocks have no host copy any more: their companions are of no use.
+  void untie(std::span<const BlockKey> owners);
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] std::vector<SlotId>& slots_of_copies(Run run, Tier tier);
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
@@ -333,6 +345,7 @@ class Residency {
   Quotas quotas_{tree_};
   SlotAllocator device_;
   SlotAllocator arena_;
+  Companions companions_;
   Duplicates duplicates_;  ///< empty under other inclusion policies
   KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it is dropped
   ResidencySample sample_;

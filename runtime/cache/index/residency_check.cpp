@@ -2,6 +2,7 @@
 #include "runtime/cache/index/residency.hpp"
 
 #include <array>
+#include <set>
 
 namespace terrace {
 
@@ -33,6 +34,7 @@ void Residency::check_invariants() const {
 
   std::array<std::uint64_t, tier_count> copies{};
   std::uint64_t duplicates = 0;
+  std::set<BlockKey> in_hosts;
   tree_.for_each([&](BlockRef block) {
     for (const Tier tier : {Tier::device, Tier::host}) {
       const Copy now = copy(block, tier);
@@ -48,6 +50,7 @@ void Residency::check_invariants() const {
       }
     }
     const Copy in_host = copy(block, Tier::host);
+    if (in_host.present() && !companions_.empty()) in_hosts.insert(tree_.key(block));
     const CopyState on_device = copy(block, Tier::device).state();
     const bool both = in_host.state() == CopyState::ready && (on_device == CopyState::ready || on_device == CopyState::busy);
     const bool listed = in_host.usable() && duplicates_.contains(in_host.slot());
@@ -68,6 +71,9 @@ void Residency::check_invariants() const {
     TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
   }
   TERRACE_CHECK(duplicates == duplicates_.size());
+  std::size_t companions = 0;
+  for (const BlockKey& owner : in_hosts) companions += companions_.of(owner);
+  TERRACE_CHECK(companions == companions_.size());
   TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
 }
 

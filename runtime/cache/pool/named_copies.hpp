@@ -156,6 +156,7 @@ class NamedCopies : PoolPart {
   /// Returns the number of leading blocks that need a host copy even if storage has them, because new blocks of the order follow
   /// them. In flat order no block needs one.
   [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks, bool flat) const;
+  void tie(const OffloadOrder& order, std::span<const BlockRef> companions);
   void pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
   /// Updates the last use of the pinned blocks. There is one stamp for each pin, and `stamp` is the first. The first blocks of an
   /// order get the latest stamps, so that the last blocks are evicted first.

@@ -113,12 +113,25 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::
       pins.push_back(residency_.extend_pinned({}, order.keys.subspan(i, 1), order.tenant, {}));
       blocks.push_back(pins.back().last());
     }
+    tie(order, blocks);
   } else if (!order.keys.empty()) {
     const Prefix whole = residency_.extend_pinned({}, order.keys, order.tenant, {});
     pins.push_back(whole);
     for (std::uint32_t i = order.first; i < whole.length; ++i) blocks.push_back(residency_.tree().at(whole, i));
   }
   touch(pins, stamp);
+}
+
+/// Ties the blocks of the order to those of OffloadOrder::beside that have a host copy.
+void NamedCopies::tie(const OffloadOrder& order, std::span<const BlockRef> companions) {
+  if (order.beside.empty()) return;
+  std::vector<Prefix> found;
+  find(order.beside, KeyOrder::prefix, found);
+  const std::size_t first = order.beside.size() - companions.size();
+  for (std::size_t depth = first; depth < found.front().length; ++depth) {
+    const BlockRef owner = residency_.tree().at(found.front(), static_cast<std::uint32_t>(depth));
+    if (residency_.copy(owner, Tier::host).present()) residency_.tie(owner, companions[depth - first]);
+  }
 }
 
 std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks, bool flat) const {

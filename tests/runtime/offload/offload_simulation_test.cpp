@@ -29,6 +29,7 @@ struct Counted {
 constexpr Counted<Seen> counted[] = {
     {"loaded", &Seen::loaded, 10},
     {"loaded alone", &Seen::loaded_alone, 1. / 2},
+    {"companions", &Seen::companions, 1.},
     {"from storage", &Seen::from_storage, 1. / 2},
     {"stored", &Seen::stored, 20},
     {"late", &Seen::late, 1},

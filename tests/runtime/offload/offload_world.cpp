@@ -169,12 +169,7 @@ std::vector<OffloadWorld::Name> OffloadWorld::random_names() {
     std::ranges::reverse(names);
     return names;
   }
-  Name name{generation_};
-  for (std::uint64_t i = 0; i < count; ++i) {
-    name.push_back(static_cast<std::uint32_t>(i == 0 ? random_.below(3) : random_.chance(0.7) ? 0 : random_.below(2)));
-    names.push_back(name);
-  }
-  return names;
+  return random_prefix(count);
 }
 
 // ---- orders ------------------------------------------------------------------------------------------------------------------
@@ -192,6 +187,8 @@ void OffloadWorld::order(bool load) {
   order.id = OffloadJobId{random_.chance(0.05) && !live_.empty() ? live_.begin()->first.value() : next_id_++};
   order.keys = keys;
   order.key_order = order_of(job.names);
+  const std::vector<BlockKey> beside = load ? std::vector<BlockKey>{} : random_owners(job.names);
+  order.beside = beside;
   order.first = job.first;
   job.clears = clears_;
   order.urgency = static_cast<Urgency>(random_.below(urgency_count));

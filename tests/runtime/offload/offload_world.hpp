@@ -66,6 +66,7 @@ class OffloadWorld {
   struct Seen {
     std::uint64_t loaded = 0;        ///< blocks, each compared
     std::uint64_t loaded_alone = 0;  ///< of these, blocks that stand alone in a cache in prefix order
+    std::uint64_t companions = 0;    ///< orders with OffloadOrder::beside
     std::uint64_t from_storage = 0;
     std::uint64_t from_shared = 0;
     std::uint64_t found_shared = 0;  ///< blocks that only the shared store had, by find()
@@ -133,6 +134,8 @@ class OffloadWorld {
   [[nodiscard]] std::vector<BlockKey> keys_of(const std::vector<Name>& names) const;
   [[nodiscard]] const std::vector<std::byte>& content(const Name& name);
   [[nodiscard]] std::vector<Name> random_names();
+  [[nodiscard]] std::vector<Name> random_prefix(std::uint64_t count);
+  [[nodiscard]] std::vector<BlockKey> random_owners(const std::vector<Name>& names);
   [[nodiscard]] static KeyOrder order_of(const std::vector<Name>& names) {
     return !names.empty() && names.front().back() >= alone_from ? KeyOrder::flat : KeyOrder::prefix;
   }

@@ -215,6 +215,23 @@ void OffloadWorld::pin() {
   seen_.pinned_slots += copies.size();
 }
 
+std::vector<OffloadWorld::Name> OffloadWorld::random_prefix(std::uint64_t count) {
+  std::vector<Name> names;
+  Name name{generation_};
+  for (std::uint64_t i = 0; i < count; ++i) {
+    name.push_back(static_cast<std::uint32_t>(i == 0 ? random_.below(3) : random_.chance(0.7) ? 0 : random_.below(2)));
+    names.push_back(name);
+  }
+  return names;
+}
+
+/// The prefix whose companions the blocks of a store are; none for most stores.
+std::vector<BlockKey> OffloadWorld::random_owners(const std::vector<Name>& names) {
+  if (options_.order == KeyOrder::flat || order_of(names) == KeyOrder::prefix || random_.chance(0.3)) return {};
+  ++seen_.companions;
+  return keys_of(random_prefix(random_.between(names.size(), 7)));
+}
+
 void OffloadWorld::reserve() {
   const std::vector<Name> names = random_names();
   const std::vector<BlockKey> keys = keys_of(names);
@@ -223,6 +240,8 @@ void OffloadWorld::reserve() {
   order.id = duplicate ? reservations_.begin()->first : OffloadJobId{next_id_++};
   order.keys = keys;
   order.key_order = order_of(names);
+  const std::vector<BlockKey> beside = random_owners(names);
+  order.beside = beside;
   if (order.key_order == KeyOrder::prefix && options_.order == KeyOrder::prefix && random_.chance(0.3))
     order.first = static_cast<std::uint32_t>(random_.below(keys.size()));
   std::vector<SlotId> slots(keys.size() - order.first);

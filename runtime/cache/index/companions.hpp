@@ -1,0 +1,44 @@
+#pragma once
+
+#include "terrace/types.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <unordered_map>
+
+namespace terrace {
+
+/// Blocks that stand alone and are of use only together with a block of a prefix, their *owner*: the chunks of a sliding window,
+/// or the states of a recurrent layer, at one place of a prompt (OffloadOrder::beside).
+///
+/// Names only: a block may have left the tree. An owner forgets its companions when it leaves the host tier. Threads: the
+/// manager's.
+class Companions {
+ public:
+  [[nodiscard]] bool empty() const { return by_owner_.empty(); }
+  /// Does nothing if the owner has this companion.
+  void add(const BlockKey& owner, const BlockKey& companion) {
+    const auto [begin, end] = by_owner_.equal_range(owner);
+    const bool known = std::any_of(begin, end, [&](const auto& each) { return each.second == companion; });
+    if (!known) by_owner_.emplace(owner, companion);
+  }
+  /// Calls `visit(companion)` for each companion of the owner, and forgets them.
+  template <class Visit>
+  void take(const BlockKey& owner, const Visit& visit) {
+    const auto [begin, end] = by_owner_.equal_range(owner);
+    for (auto each = begin; each != end; ++each) visit(each->second);
+    by_owner_.erase(begin, end);
+  }
+  [[nodiscard]] std::size_t size() const { return by_owner_.size(); }
+  [[nodiscard]] std::size_t of(const BlockKey& owner) const { return by_owner_.count(owner); }
+  [[nodiscard]] std::size_t bytes_held() const {
+    constexpr std::size_t link = 2 * sizeof(void*);  // of an element to the next one, and of its bucket
+    return by_owner_.size() * (sizeof(decltype(by_owner_)::value_type) + link) + by_owner_.bucket_count() * sizeof(void*);
+  }
+
+ private:
+  std::unordered_multimap<BlockKey, BlockKey, std::hash<BlockKey>> by_owner_;
+};
+
+}  // namespace terrace
