@@ -281,6 +281,16 @@ terrace_status terrace_offload_end_request(terrace_offload* cache, uint16_t pool
   });
 }
 
+terrace_status terrace_offload_expect_use(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
+                                          int64_t in) {
+  return on(cache, __func__, [&] {
+    if (in < 0) throw std::invalid_argument{"in is " + std::to_string(in) + ", must be nanoseconds from 0 on, or TERRACE_NEVER"};
+    const KeysIn known = keys_in(pool);
+    const terrace::Duration after = in == TERRACE_NEVER ? terrace::no_use : terrace::Duration{in};
+    return cache->offload->expect_use(keys_of(keys, count), after, known.pool, known.order);
+  });
+}
+
 terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                        uint32_t* reserved) {
   return on(cache, __func__, [&] {

@@ -426,6 +426,11 @@ TERRACE_C_API terrace_status terrace_offload_touch(terrace_offload* cache, uint1
 /// eviction policy learns from it which requests are continued. Optional. Keys that are not cached are ignored.
 TERRACE_C_API terrace_status terrace_offload_end_request(terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                          size_t count, uint64_t output_tokens);
+/// Tells after how many nanoseconds the prefix is expected to be used next; TERRACE_NEVER: its session has ended. It counts for
+/// the blocks that belong to this prefix alone, until they are used again. The default eviction policy evicts them accordingly.
+/// Optional. Keys that are not cached are ignored.
+TERRACE_C_API terrace_status terrace_offload_expect_use(terrace_offload* cache, uint16_t pool, const terrace_key* keys,
+                                                        size_t count, int64_t in);
 /// Takes host slots, which the caller fills itself. For the moved blocks of the order, sets host_slots[i] to a slot, or to
 /// TERRACE_NO_SLOT (the block is cached already, is being copied to the host tier, or gets no slot), and `reserved` to the number
 /// of slots. If that is 0, there is nothing to publish.

@@ -108,6 +108,10 @@ class TERRACE_API OffloadCache {
   Result<void> end_request(std::span<const BlockKey> keys, std::uint64_t output_tokens, PoolId pool = {},
                            KeyOrder order = KeyOrder::prefix);
 
+  /// Tells when the prefix is expected to be used next, or `no_use` (Cache::expect_use). Keys that are not cached are ignored,
+  /// and so are blocks that stand alone. Fails: invalid_argument (no such pool).
+  Result<void> expect_use(std::span<const BlockKey> keys, Duration in, PoolId pool = {}, KeyOrder order = KeyOrder::prefix);
+
   // ---- blocks that the caller writes into the host tier itself, for example with its own copy functions
   // (PoolOptions::host_rows)
 

@@ -117,6 +117,14 @@ struct TERRACE_API BlockRun {
   [[nodiscard]] std::uint32_t end() const { return begin + static_cast<std::uint32_t>(keys.size()); }
 };
 
+/// When blocks are expected to be used next, as a caller has told (Lease::expect_use). In stamps of uses.
+struct ExpectedUse {
+  static constexpr std::uint64_t never = UINT64_MAX;  ///< for `at`: nobody uses the blocks again
+
+  std::uint64_t at = never;
+  std::uint64_t until = never;  ///< a use with a later stamp is not the expected one: the blocks were kept for nothing
+};
+
 /// Blocks that a policy treats alike.
 struct EvictionClass {
   std::string_view uses;   ///< how often a request has used them again since they entered the tree: "0", "1" or "2+"
@@ -125,10 +133,19 @@ struct EvictionClass {
   std::uint64_t hits = 0;  ///< uses that found such a block in the tier, since the policy was set
 };
 
+/// What became of the expected uses that a policy was told of (EvictionPolicy::on_expected), counted by node.
+struct ExpectedUses {
+  std::uint64_t waiting = 0;       ///< told, and not used since
+  std::uint64_t met = 0;           ///< the blocks were used, but not later than expected
+  std::uint64_t late = 0;          ///< the blocks were used later than that
+  std::uint64_t not_expected = 0;  ///< the blocks were used, though it was said that they never would be
+};
+
 /// How a policy decides now, and which blocks its tier has. Shares and hits are estimated from a sample.
 struct EvictionView {
   bool by_rank = false;                     ///< by what the policy has learned; false: the least recently used leaf first
   std::vector<EvictionClass> classes = {};  ///< those with blocks or hits; empty if the policy has no classes
+  ExpectedUses expected = {};
 };
 
 /// Decides which block of one tier is evicted next. The prefix tree reports what happens, and asks victim().
@@ -186,6 +203,10 @@ class TERRACE_API EvictionPolicy {
   /// on_evictable() follows for those that become candidates. It comes at most once for a request, and only if the engine tells
   /// the number.
   virtual void on_ended(std::uint64_t /*stamp*/, std::uint64_t /*output_tokens*/) {}
+  /// A caller has told when these blocks, which are all blocks of their node, are expected to be used next. It is true until the
+  /// next on_used() for blocks of the node. on_evictable() follows if the node has a candidate that is not pinned. A policy may
+  /// ignore it.
+  virtual void on_expected(const BlockRun&, const ExpectedUse&) {}
   /// The copies of these blocks have left this tier.
   virtual void on_removed(const BlockRun&) {}
   /// A node was split: its blocks from this depth on now belong to `lower`. After this call, on_evictable() follows for each of

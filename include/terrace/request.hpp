@@ -19,12 +19,16 @@ namespace terrace {
 /// For Lease::used_until(): compute has finished using the blocks of the lease, or has never used them.
 inline constexpr Fence no_longer_used{};
 
+/// For expect_use(): the session has ended, and nobody will continue the prefix.
+inline constexpr Duration no_use = Duration::max();
+
 /// The part of a lease that is returned to the cache. It is allocated together with the lease, so that the end of a lease
 /// allocates no memory.
 struct ReturnedLease {
   RequestId id{};
   std::optional<Fence> last_use{};               ///< none: used_until() was not called
   std::optional<std::uint64_t> output_tokens{};  ///< none: set_output_tokens() was not called
+  std::optional<Duration> next_use{};            ///< none: expect_use() was not called
   ReturnedLease* next = nullptr;
 };
 
@@ -83,6 +87,12 @@ class TERRACE_API Lease {
   /// without it, the policy knows only after how many requests this one continued an earlier one.
   void set_output_tokens(std::uint64_t tokens) {
     if (lease_) lease_->output_tokens = tokens;
+  }
+  /// Tells after what time, from the end of the lease on, a request is expected to continue this one: about as long as the call
+  /// of a tool takes, or `no_use` if the session has ended. The cache gets the last one when the lease ends
+  /// (Cache::expect_use). Optional.
+  void expect_use(Duration in) {
+    if (lease_) lease_->next_use = in;
   }
   /// Ends the lease now.
   void reset() noexcept {

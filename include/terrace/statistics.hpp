@@ -231,6 +231,10 @@ struct TERRACE_API ManagerStats {
   /// Blocks that were evicted from the device and not copied to the host, because its next victim is worth more
   /// (CacheSystemOptions::host_admission).
   std::uint64_t not_admitted = 0;
+  // Calls of expect_use(), also through a lease. With several groups, each pool counts.
+  std::uint64_t uses_expected = 0;      ///< with a time
+  std::uint64_t sessions_ended = 0;     ///< with no_use
+  std::uint64_t expected_ignored = 0;   ///< of both: another prefix needs the blocks, or no blocks are cached
   std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
   std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors
   // Blocks that should have been stored and were not, by reason. A block that is ordered again is counted again.

@@ -416,6 +416,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_unpin": (c_int32, [c_void_p, c_uint64]),
     "terrace_offload_touch": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t]),
     "terrace_offload_end_request": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_uint64]),
+    "terrace_offload_expect_use": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_int64]),
     "terrace_offload_reserve": (c_int32, [c_void_p, POINTER(Order), c_void_p, c_void_p]),
     "terrace_offload_publish": (c_int32, [c_void_p, c_uint64, c_int32]),
     "terrace_offload_poll": (c_int32, [c_void_p, POINTER(POINTER(OffloadEvent)), c_void_p]),

@@ -264,6 +264,14 @@ class OffloadCache(Polled):
         with self._lock:
             check(lib.terrace_offload_end_request(self._open(), _pool(pool, made), made._array, made.count, tokens))
 
+    def expect_use(self, keys: Names, seconds: float | None, pool: int = 0) -> None:
+        """Tells after how many seconds the prefix is expected to be used next, for example after the call of a tool. None: never,
+        because the session has ended. It counts for the blocks that belong to this prefix alone, until they are used again.
+        Keys that are not cached are ignored."""
+        made = self._keys(keys)
+        with self._lock:
+            check(lib.terrace_offload_expect_use(self._open(), _pool(pool, made), made._array, made.count, nanoseconds(seconds)))
+
     # ---- blocks that the engine moves itself
 
     def pin_slots(self, job: int, keys: Names, *, first: int = 0, pool: int = 0) -> list[int]:

@@ -425,6 +425,21 @@ def test_a_companion_stays_as_long_as_its_block(engine: Engine) -> None:
             cache.reserve(8, prefix, beside=prefix)
 
 
+def test_blocks_of_a_session_that_has_ended_go_first(engine: Engine) -> None:
+    pool = {"block-bytes": "4KiB", "device-blocks": SLOTS, "host-blocks": 4}
+    with OffloadCache({"key-order": "prefix", "pool": [pool]}, regions=[engine.region]) as cache:
+        first, second, third = (cache.prefix_keys([name, name + b"2"]) for name in (b"a", b"b", b"c"))
+        cache.expect_use(first, 10.0)  # not cached: ignored
+        for job, keys in enumerate([first, second], 1):
+            cache.store(job, keys, slots=[0, 1])
+            assert end_of(cache, job).failed == 0
+        cache.expect_use(second, None)
+        cache.store(3, third, slots=[0, 1])
+        assert end_of(cache, 3).failed == 0
+        assert cache.leading(first) == 2, "used less recently"
+        assert cache.leading(second) == 0
+
+
 def test_a_reservation_may_be_given_back(mover: Mover) -> None:
     assert NO_SLOT not in mover.cache.reserve(1, [b"a"])
     mover.cache.publish(1, filled=False)

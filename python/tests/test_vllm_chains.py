@@ -40,10 +40,12 @@ class Request:
 
     numbers = 0
 
-    def __init__(self, engine: Engine, chain: Sequence[bytes], groups: int = 1) -> None:
+    def __init__(
+        self, engine: Engine, chain: Sequence[bytes], groups: int = 1, params: dict[str, Any] | None = None
+    ) -> None:
         Request.numbers += 1
         self.engine = engine
-        self.context = ReqContext(req_id=f"request {Request.numbers}")
+        self.context = ReqContext(req_id=f"request {Request.numbers}", kv_transfer_params=params)
         self.chains = [of_group(group, chain) for group in range(groups)]
         for each in self.chains:
             for i, key in enumerate(each):

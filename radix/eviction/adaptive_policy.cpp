@@ -70,6 +70,7 @@ std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const
 
 void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
   if (stamp > now_) begin_request(stamp);
+  if (!expected_.empty()) end_expected(blocks.node, stamp);
   Depths& depths = depths_of(blocks.node);
   const std::uint32_t again = std::min(blocks.end(), depths.used);
   if (known < again) {
@@ -112,10 +113,34 @@ void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
   const Depths whole = depths_of(upper);
   depths_of(lower) = whole;
   depths_of(upper).cut(depth);
+  if (const ExpectedUse* const use = expected(upper)) expected_.insert_or_assign(lower.value(), ExpectedUse{*use});
 }
 
 void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
   if (node.value() < depths_.size()) depths_[node.value()].cut(depth);
+  if (depth == 0) expected_.erase(node.value());
+}
+
+// ---- expected uses -------------------------------------------------------------------------------------------------------
+
+const ExpectedUse* AdaptivePolicy::expected(NodeId node) const {
+  if (expected_.empty()) return nullptr;
+  const auto found = expected_.find(node.value());
+  return found == expected_.end() ? nullptr : &found->second;
+}
+
+void AdaptivePolicy::on_expected(const BlockRun& blocks, const ExpectedUse& use) {
+  expected_.insert_or_assign(blocks.node.value(), use);
+}
+
+/// A request has used blocks of the node.
+void AdaptivePolicy::end_expected(NodeId node, std::uint64_t stamp) {
+  const ExpectedUse* const use = expected(node);
+  if (use == nullptr) return;
+  ++(use->at == ExpectedUse::never ? expected_uses_.not_expected
+     : stamp <= use->until         ? expected_uses_.met
+                                   : expected_uses_.late);
+  expected_.erase(node.value());
 }
 
 // ---- requests ------------------------------------------------------------------------------------------------------------
@@ -216,10 +241,11 @@ std::size_t AdaptivePolicy::class_of(const LeafAge& leaf) const {
 
 void AdaptivePolicy::on_evictable(const Leaf& leaf) {
   const LeafAge age{leaf};
-  const std::size_t reuse_class = class_of(age);
+  const ExpectedUse* const use = expected(age.node);
+  const std::size_t line = use == nullptr ? class_of(age) : expected_line;
   has_changed(leaves_.line_of(age.node));
-  has_changed(reuse_class);
-  leaves_.set(reuse_class, leaf.tenant, age);
+  has_changed(line);
+  leaves_.set(line, leaf.tenant, use == nullptr ? age : age.ordered_by(LeafAge::use_max - std::min(use->at, LeafAge::use_max)));
 }
 
 void AdaptivePolicy::on_unevictable(NodeId node) {
@@ -227,12 +253,19 @@ void AdaptivePolicy::on_unevictable(NodeId node) {
   leaves_.erase(node);
 }
 
-void AdaptivePolicy::give_ranks(Candidate& candidate, std::size_t reuse_class) const {
-  const auto rank = [&](const LeafAge& leaf) {
-    return by_rank_ ? ranks_.rank(reuse_class, now_ - std::min(now_, leaf.last_use())) : 0;
-  };
-  candidate.rank_of_oldest = rank(candidate.oldest);
-  candidate.rank_of_newest = rank(candidate.newest);
+/// By LRU, all leaves of which nothing is expected have the same rank. A leaf that will be used after n requests brings one hit
+/// for n requests; one that was not used when it was expected, or never will be, goes first.
+float AdaptivePolicy::rank_of(std::size_t line, const LeafAge& leaf) const {
+  if (line != expected_line) return by_rank_ ? ranks_.rank(line, now_ - std::min(now_, leaf.last_use())) : 0;
+  const ExpectedUse* const use = expected(leaf.node);
+  // Without it, the leaf was used just now, and is pinned (keeps_pinned).
+  if (use == nullptr || use->at == ExpectedUse::never || use->until < now_) return -1;
+  return 1 / static_cast<float>(std::max(use->at, now_ + 1) - now_);
+}
+
+void AdaptivePolicy::give_ranks(Candidate& candidate, std::size_t line) const {
+  candidate.rank_of_oldest = rank_of(line, candidate.oldest);
+  candidate.rank_of_newest = rank_of(line, candidate.newest);
 }
 
 /// The leaf of the lowest priority is evicted first. Of equal priorities: by LRU the oldest one, otherwise the one of the lowest
@@ -254,19 +287,19 @@ const AdaptivePolicy::Candidate* AdaptivePolicy::next_victim() const {
   const bool by_rank = follows_ranks();
   Classes stale = changed_;
   for (; changed_ != 0; changed_ &= changed_ - 1) {
-    const auto reuse_class = static_cast<std::size_t>(std::countr_zero(changed_));
-    there_ &= ~(Classes{1} << reuse_class);
-    const std::optional<LeafAge> oldest = leaves_.oldest(reuse_class);
+    const auto line = static_cast<std::size_t>(std::countr_zero(changed_));
+    there_ &= ~(Classes{1} << line);
+    const std::optional<LeafAge> oldest = leaves_.oldest(line);
     if (!oldest) continue;
-    there_ |= Classes{1} << reuse_class;
-    candidates_[reuse_class] = {*oldest, *leaves_.newest(reuse_class, oldest->priority())};
+    there_ |= Classes{1} << line;
+    candidates_[line] = {*oldest, *leaves_.newest(line, oldest->priority())};
   }
   if (by_rank != by_rank_ || now_ != ranked_at_) stale = there_;
   by_rank_ = by_rank;
   ranked_at_ = now_;
   for (stale &= there_; stale != 0; stale &= stale - 1) {
-    const auto reuse_class = static_cast<std::size_t>(std::countr_zero(stale));
-    give_ranks(candidates_[reuse_class], reuse_class);
+    const auto line = static_cast<std::size_t>(std::countr_zero(stale));
+    give_ranks(candidates_[line], line);
   }
   return first_of(candidates_, there_);
 }
@@ -276,7 +309,6 @@ std::optional<NodeId> AdaptivePolicy::victim() const {
   return next == nullptr ? std::nullopt : std::optional{next->first().node};
 }
 
-/// By LRU, all blocks have the same rank.
 bool AdaptivePolicy::admits(const Leaf& leaf) const {
   const Candidate* const next = next_victim();
   if (next == nullptr) return true;
@@ -292,12 +324,12 @@ std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
   ranked_at_ = 0;
   Candidates candidates;
   Classes there = 0;
-  for (std::size_t reuse_class = 0; reuse_class < ReuseClass::count; ++reuse_class) {
-    const std::optional<LeafAge> oldest = leaves_.oldest(reuse_class, tenant);
+  for (std::size_t line = 0; line < lines; ++line) {
+    const std::optional<LeafAge> oldest = leaves_.oldest(line, tenant);
     if (!oldest) continue;
-    there |= Classes{1} << reuse_class;
-    candidates[reuse_class] = {*oldest, *leaves_.newest(reuse_class, oldest->priority(), tenant)};
-    give_ranks(candidates[reuse_class], reuse_class);
+    there |= Classes{1} << line;
+    candidates[line] = {*oldest, *leaves_.newest(line, oldest->priority(), tenant)};
+    give_ranks(candidates[line], line);
   }
   const Candidate* const first = first_of(candidates, there);
   return first == nullptr ? std::nullopt : std::optional{first->first().node};
@@ -305,7 +337,8 @@ std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
 
 /// The simulated cache whose rule is followed has the same shares of each class as the tier.
 EvictionView AdaptivePolicy::view() const {
-  EvictionView view{.by_rank = follows_ranks()};
+  EvictionView view{.by_rank = follows_ranks(), .expected = expected_uses_};
+  view.expected.waiting = expected_.size();
   const auto classes = shadows_.by_class();
   std::uint64_t blocks = 0;
   for (const auto& of_class : classes) blocks += of_class.blocks;
@@ -322,7 +355,7 @@ EvictionView AdaptivePolicy::view() const {
 
 std::size_t AdaptivePolicy::bytes_held() const {
   return shadows_.bytes_held() + intervals_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held() + kinds_.capacity() +
-         noted_.capacity() * sizeof(Noted);
+         noted_.capacity() * sizeof(Noted) + expected_.bucket_count() * (sizeof(decltype(expected_)::value_type) + 1);
 }
 
 void AdaptivePolicy::check_invariants() const {

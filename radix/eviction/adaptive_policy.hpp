@@ -6,6 +6,7 @@
 #include "radix/eviction/shadow_caches.hpp"
 
 #include <boost/circular_buffer.hpp>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include <array>
 #include <cstdint>
@@ -48,6 +49,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
   void on_continued(std::uint64_t stamp, std::uint64_t last) override;
   void on_ended(std::uint64_t stamp, std::uint64_t output_tokens) override;
+  void on_expected(const BlockRun& blocks, const ExpectedUse& use) override;
   void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override;
   void on_gone(NodeId node, std::uint32_t depth) override;
   void on_evictable(const Leaf& leaf) override;
@@ -96,7 +98,10 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] Depths& depths_of(NodeId node);
   [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
+  [[nodiscard]] const ExpectedUse* expected(NodeId node) const;
+  [[nodiscard]] float rank_of(std::size_t line, const LeafAge& leaf) const;
   void begin_request(std::uint64_t stamp);
+  void end_expected(NodeId node, std::uint64_t stamp);
   void find_sampled(const BlockRun& blocks, std::uint32_t from);
   [[nodiscard]] std::uint64_t recall(std::uint32_t end, Depths& depths) const;
   [[nodiscard]] std::size_t kind_of(std::uint64_t stamp) const;
@@ -116,13 +121,17 @@ class AdaptivePolicy final : public EvictionPolicy {
     [[nodiscard]] const LeafAge& first() const { return newest_goes_first() ? newest : oldest; }
     [[nodiscard]] float rank() const { return newest_goes_first() ? rank_of_newest : rank_of_oldest; }
   };
-  using Candidates = std::array<Candidate, ReuseClass::count>;
-  using Classes = std::uint32_t;  ///< bit i: class i
-  void give_ranks(Candidate& candidate, std::size_t reuse_class) const;
+  /// The leaves of a class are a line. So are those of which a caller has told when they are used next; the oldest of them is the
+  /// one that is used last.
+  static constexpr std::size_t expected_line = ReuseClass::count;
+  static constexpr std::size_t lines = ReuseClass::count + 1;
+  using Candidates = std::array<Candidate, lines>;
+  using Classes = std::uint32_t;  ///< bit i: line i
+  void give_ranks(Candidate& candidate, std::size_t line) const;
   [[nodiscard]] static const Candidate* first_of(const Candidates& candidates, Classes there);
   [[nodiscard]] const Candidate* next_victim() const;
-  void has_changed(std::optional<std::size_t> reuse_class) {
-    if (reuse_class) changed_ |= 1U << *reuse_class;
+  void has_changed(std::optional<std::size_t> line) {
+    if (line) changed_ |= 1U << *line;
   }
 
   std::size_t capacity_;
@@ -146,14 +155,16 @@ class AdaptivePolicy final : public EvictionPolicy {
   mutable std::uint64_t read_at_ = 0;   ///< stamp at which the counts are read next
   mutable std::uint64_t valid_at_ = 0;  ///< stamp from which on next_ranks_ are valid; 0: there are none
   mutable boost::circular_buffer<Noted> noted_{noted_max};
-  mutable Candidates candidates_{};      ///< by class
-  mutable Classes there_ = 0;            ///< the classes that have a candidate
-  mutable Classes changed_ = 0;          ///< the classes whose candidate must be read again
+  mutable Candidates candidates_{};      ///< by line
+  mutable Classes there_ = 0;            ///< the lines that have a candidate
+  mutable Classes changed_ = 0;          ///< the lines whose candidate must be read again
   mutable std::uint64_t ranked_at_ = 0;  ///< the request for which the candidates have their ranks; 0: for none
   mutable bool by_rank_ = false;         ///< the rule of the last decision
   std::vector<Sampled> sampled_;         ///< of the last run
   ChunkedTable<Depths> depths_;          ///< by node
-  LeafHeaps leaves_{ReuseClass::count};
+  boost::unordered_flat_map<std::uint32_t, ExpectedUse> expected_;  ///< by node
+  ExpectedUses expected_uses_;
+  LeafHeaps leaves_{lines};
 };
 
 }  // namespace terrace

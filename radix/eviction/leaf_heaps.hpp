@@ -28,6 +28,9 @@ struct LeafAge {
   explicit LeafAge(const EvictionPolicy::Leaf& leaf)
       : rank{std::uint64_t{leaf.priority} << use_bits | leaf.last_use}, depth{leaf.block.depth}, node{leaf.block.node} {}
 
+  /// The same leaf, in another order than that of the last use.
+  [[nodiscard]] LeafAge ordered_by(std::uint64_t order) const { return {rank >> use_bits << use_bits | order, depth, node}; }
+  static constexpr std::uint64_t use_max = (std::uint64_t{1} << 60) - 1;
   /// No leaf of this priority is evicted later.
   [[nodiscard]] static LeafAge last_of(Priority priority) {
     return {std::uint64_t{priority} << use_bits | ((std::uint64_t{1} << use_bits) - 1), 0, NodeId{0xFFFF'FFFF}};

@@ -159,6 +159,9 @@ class PrefixTree {
   /// unpinned.
   void end_request(std::uint64_t stamp, std::uint64_t output_tokens);
 
+  /// Tells the policies when the prefix is expected to be used next. Only its last blocks count, from the last branch on: other
+  /// prefixes use the blocks before them, too. Returns the number of these blocks; 0 if a longer prefix uses them all.
+  std::uint32_t expect(Prefix prefix, const ExpectedUse& use);
   /// Gives the prefix's blocks this priority, unless another retention gives them a higher one. A second call with the same id
   /// replaces its priority. Cost: the nodes of the prefix, times their retentions.
   void retain(Prefix prefix, RetentionId id, Priority priority);

@@ -140,6 +140,20 @@ void PrefixTree::end_request(std::uint64_t stamp, std::uint64_t output_tokens) {
   for (EvictionPolicy* const policy : followers_) policy->on_ended(stamp, output_tokens);
 }
 
+std::uint32_t PrefixTree::expect(Prefix prefix, const ExpectedUse& use) {
+  std::uint32_t told = 0;
+  for (Run run = flat() ? Run{} : last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
+    const Node& node = nodes_[run.node.value()];
+    const NodeId child = node.first_child;
+    const bool goes_on = told > 0 && child != no_node && nodes_[child.value()].next_sibling == no_node;
+    if (run.end != node.end() || (child != no_node && !goes_on)) break;
+    for (EvictionPolicy* const policy : followers_) policy->on_expected(blocks_of(run.node, 0, node.size), use);
+    refresh_leaves(run.node);
+    told += run.size();
+  }
+  return told;
+}
+
 void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp) {
   Node& node = nodes_[id.value()];
   if (blocks == node.size && node.marks == Node::none) {

@@ -40,7 +40,7 @@ BOOST_DESCRIBE_STRUCT(PrefetchTotals, (), (orders, refused, cut, cancelled, join
 BOOST_DESCRIBE_STRUCT(ManagerStats, (),
                       (acquired, refused_no_room, refused_never_fits, refused_paused, refused_invalid, aborted, joined,
                        turned_down, load_failures, loads_late, evicted_device, evicted_host, dropped_clean, dropped_lost,
-                       not_admitted, stored_evicted, cleared))
+                       not_admitted, uses_expected, sessions_ended, expected_ignored, stored_evicted, cleared))
 BOOST_DESCRIBE_STRUCT(OffloadTotals, (),
                       (jobs, refused, loaded_host, loaded_storage, loaded_shared, load_misses, load_failures, stored,
                        already_there, store_full, store_failures, late, loads, stores, asked, found))
@@ -131,7 +131,9 @@ json::object to_json(const EvictionView& eviction) {
   for (const EvictionClass& each : eviction.classes) {
     classes.push_back(json::object{{"uses", each.uses}, {"kind", each.kind}, {"share", each.share}, {"hits", each.hits}});
   }
-  return {{"by_rank", eviction.by_rank}, {"classes", std::move(classes)}};
+  const auto& [waiting, met, late, not_expected] = eviction.expected;
+  json::object expected{{"waiting", waiting}, {"met", met}, {"late", late}, {"not_expected", not_expected}};
+  return {{"by_rank", eviction.by_rank}, {"classes", std::move(classes)}, {"expected", std::move(expected)}};
 }
 
 json::object to_json(const AdminSnapshot::Slots& slots) {

@@ -139,6 +139,7 @@ struct AsyncCache::State final : LeaseHome {
       }
       if (ended->last_use) lease.used_until(*ended->last_use);
       if (ended->output_tokens) lease.set_output_tokens(*ended->output_tokens);
+      if (ended->next_use) lease.expect_use(*ended->next_use);
       lease.reset();
     });
   }

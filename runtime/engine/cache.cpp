@@ -319,6 +319,10 @@ Result<void> Cache::unpin(PinId pin) {
   return state_->change([&](CacheManager& manager) { return manager.administration().unpin(pin); });
 }
 
+Result<void> Cache::expect_use(std::span<const BlockKey> keys, Duration in) {
+  return state_->act([&](CacheManager& manager) { return manager.administration().expect_use(keys, in); });
+}
+
 Result<RetentionId> Cache::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
   return state_->act([&](CacheManager& manager) { return manager.administration().retain(keys, priority, until); });
 }

@@ -63,6 +63,7 @@ void CacheState::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
   const Fence after = is_fenced ? *lease->last_use : parts.transfers.after_all_work();
   const bool is_known = is_fenced || parts.transfers.reached() >= after;
   if (lease->output_tokens) manager.requests().set_output_tokens(lease->id, *lease->output_tokens);
+  if (lease->next_use) manager.requests().expect_use(lease->id, *lease->next_use);
   const Result<void> released =
       is_known ? manager.requests().release(lease->id, after) : manager.requests().quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());

@@ -137,6 +137,10 @@ Result<void> OffloadCache::end_request(std::span<const BlockKey> keys, std::uint
   return state_.act([&](CacheManager& manager) { return manager.offload().end_request(keys, order, pool, output_tokens); });
 }
 
+Result<void> OffloadCache::expect_use(std::span<const BlockKey> keys, Duration in, PoolId pool, KeyOrder order) {
+  return state_.act([&](CacheManager& manager) { return manager.offload().expect_use(keys, order, pool, in); });
+}
+
 Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
   const Result<std::uint32_t> reserved =
       state_.change([&](CacheManager& manager) { return manager.offload().reserve(order, slots); });

@@ -172,6 +172,8 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   expect(terrace_offload_store(cache, &order) == TERRACE_OK && end_of(cache, 1) == 4, "slots are stored");
   expect(terrace_offload_look_up(cache, 0, keys, 4, states) == TERRACE_OK && states[3] == TERRACE_HOST, "in the host tier");
   expect(terrace_offload_end_request(cache, 0, keys, 4, 100) == TERRACE_OK, "the end of a request is told");
+  expect(terrace_offload_expect_use(cache, 0, keys, 4, 5000000000) == TERRACE_OK, "the next use is told");
+  expect(terrace_offload_expect_use(cache, 0, keys, 4, TERRACE_NEVER) == TERRACE_OK, "the end of a session is told");
   expect(terrace_offload_events(cache, &changes, &count) == TERRACE_OK && count == 4, "there is an event for each");
 
   everything.scope = TERRACE_SCOPE_ALL;

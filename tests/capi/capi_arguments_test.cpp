@@ -284,6 +284,8 @@ void offload_calls(std::uint64_t seed) {
         Arguments::judge(terrace_offload_publish(cache, job, 0));
         Arguments::judge(terrace_offload_touch(cache, any.number<std::uint16_t>(2), any.keys(), blocks));
         Arguments::judge(terrace_offload_end_request(cache, any.number<std::uint16_t>(2), any.keys(), blocks, 7));
+        Arguments::judge(terrace_offload_expect_use(cache, any.number<std::uint16_t>(2), any.keys(), blocks,
+                                                    any.one_in(4) ? TERRACE_NEVER : any.number<std::int64_t>(9) - 2));
         Arguments::judge(terrace_offload_unpin(cache, any.number<std::uint64_t>(6)));
         break;
       }

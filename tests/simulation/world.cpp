@@ -358,6 +358,9 @@ void World::forget(std::size_t which) {
   const Fence fence = clients_[which]->fence;
   clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
   if (const std::uint64_t id = lease ? lease.id().value() : 0; id % 3 != 0) lease.set_output_tokens(id % 500);
+  if (const std::uint64_t id = lease ? lease.id().value() : 0; id % 5 == 1) {
+    lease.expect_use(id % 2 == 0 ? no_use : std::chrono::milliseconds{id % 300});
+  }
   cache_->release(std::move(lease), fence);
 }
 

@@ -39,6 +39,9 @@ class CacheSimulator {
     return hit.length;
   }
 
+  /// The same as PrefixTree::expect.
+  std::uint32_t expect(std::span<const BlockKey> keys, const ExpectedUse& use) { return tree_.expect(tree_.find(keys), use); }
+
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
 
  private:

@@ -36,26 +36,32 @@ struct Input {
   std::uint64_t requests_total = 0;
   std::uint32_t full_blocks_max = 0;
   std::unique_ptr<RequestLog> log{};  ///< the requests that will be served; only for --bound
+  std::unique_ptr<Oracle> oracle{};   ///< only for --hints
 };
 
-std::unique_ptr<RequestLog> read_log(const ReplayOptions& options, RequestSource& source, const Interrupt& interrupt) {
-  if (!options.bound) return nullptr;
-  auto log = std::make_unique<RequestLog>(root_key({}), options.block_tokens);
+/// Reads the requests that will be served, if they must be known in advance.
+void read_ahead(Input& input, const ReplayOptions& options, RequestSource& source, const Interrupt& interrupt) {
+  if (options.bound) input.log = std::make_unique<RequestLog>(root_key({}), options.block_tokens);
+  if (options.hints.hints != Hints::none) input.oracle = std::make_unique<Oracle>(options.hints);
+  if (!input.log && !input.oracle) return;
   for (std::uint64_t number = 0; number - std::min(number, options.skip) < options.requests_max && !interrupt.requested();
        ++number) {
     const std::optional<TraceRequest> request = source.next();
     if (!request) break;
-    if (number >= options.skip) log->add(*request);
+    if (number < options.skip) continue;
+    if (input.log) input.log->add(*request);
+    if (input.oracle) input.oracle->add(*request, options.block_tokens);
   }
-  return log;
+  if (input.oracle) input.oracle->prepare();
 }
 
 Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.trace.empty()) {
     Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
     const std::unique_ptr<RequestSource> again = make_workload(options.workload, options.seed, options.block_tokens).requests;
-    return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens,
-            read_log(options, *again, interrupt)};
+    Input input{std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
+    read_ahead(input, options, *again, interrupt);
+    return input;
   }
   const ProgressLine progress{[] { return ProgressState{0, 0, "reading the trace"}; }};
   const TraceLimits limits{.go_on = [&] { return !interrupt.requested(); }};
@@ -67,9 +73,10 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
     throw UsageError{fmt::format("--skip: {} has {} requests, which leaves none", file.name(), summary.requests)};
   }
   // One reader at a time: all read from the same place of the file.
-  std::unique_ptr<RequestLog> log = read_log(options, *std::make_unique<TraceReader>(file, options.block_tokens), interrupt);
-  return {std::make_unique<TraceReader>(file, options.block_tokens), summary.requests - options.skip, summary.full_blocks_max,
-          std::move(log)};
+  Input input{nullptr, summary.requests - options.skip, summary.full_blocks_max};
+  read_ahead(input, options, *std::make_unique<TraceReader>(file, options.block_tokens), interrupt);
+  input.requests = std::make_unique<TraceReader>(file, options.block_tokens);
+  return input;
 }
 
 DeviceOptions device_of(const ReplayOptions& options, const DeviceOptions& configured) {
@@ -223,7 +230,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
   if (const std::string address = system->admin_address(); !address.empty()) {
     write_error("terrace replay", "operators reach this run at " + address);
   }
-  Session session{options, *input.requests, system->devices(), waker, interrupt};
+  Session session{options, *input.requests, input.oracle.get(), system->devices(), waker, interrupt};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;

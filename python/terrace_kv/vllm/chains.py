@@ -93,6 +93,10 @@ class Chains:
         self._make_names = make_names
         self._requests: dict[str, dict[bytes, Chain]] = {}
 
+    def of(self, request: str) -> Iterable[Chain]:
+        """The chains of the request that were needed so far, one for each group of full attention."""
+        return [chain for chain in self._requests.get(request, {}).values() if chain.keys]
+
     def end(self, request: str) -> None:
         """The request has finished."""
         self._requests.pop(request, None)

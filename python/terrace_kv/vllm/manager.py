@@ -33,6 +33,7 @@ from ..offload import OffloadCache
 from . import metrics
 from .chains import Chain, Chains, Run, Window
 from .guard import LoadGuard
+from .hints import NextUse, WrongHint, next_use
 from .looking import CacheLookups, Question
 
 logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
@@ -112,6 +113,8 @@ class TerraceOffloadingManager(OffloadingManager):
         )
         self._minute = Minute(lambda line: logger.info("Terrace: %s", line), "chunks")
         self._known: dict[str, int] = {}  # by request: leading chunks of its chain that were here before its first store
+        self._next_uses: dict[str, NextUse] = {}  # by request: what it has told
+        self._told_wrong = False
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
         self._changes = 0  # grows with each change of the cache
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
@@ -284,11 +287,26 @@ class TerraceOffloadingManager(OffloadingManager):
     # ---- requests and steps
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        """Returns an empty context."""
+        """Reads the hints of the request. Returns an empty context."""
+        try:
+            use = next_use(req_context)
+        except WrongHint as wrong:
+            self._metrics.counts.hints_wrong += 1
+            if not self._told_wrong:
+                self._told_wrong = True
+                logger.warning("Terrace: request %s: %s; such hints are ignored", req_context.req_id, wrong)
+        else:
+            if use is not None:
+                self._next_uses[req_context.req_id] = use
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Drops the record of the request. This is not a use of its chunks: its loads and stores were."""
+        """Drops the record of the request. This is not a use of its chunks: its loads and stores were. If it has told when its prefix
+        is used next, the cache is told, too."""
+        if (use := self._next_uses.pop(req_context.req_id, None)) is not None:
+            self._metrics.counts.hints += 1
+            for chain in self._chains.of(req_context.req_id):
+                self._cache.expect_use(self._chains.prefix(chain, len(chain.keys)), use.seconds)
         self._chains.end(req_context.req_id)
         self._contexts.pop(req_context.req_id, None)
         self._computes.pop(req_context.req_id, None)

@@ -27,6 +27,8 @@ _COUNTERS = {
     "store_failures": "Number of chunks that could not be written.",
     "dropped": "Number of chunks that were not written because too much was under way.",
     "declined": "Number of chunks that were there, and not read, because they are computed sooner.",
+    "hints": "Number of finished requests that have told when their prefix is used next, or that their session has ended.",
+    "hints_wrong": "Number of requests that have told something else, which was ignored.",
     "evicted": "Number of chunks that were given up to make room: by the store; with TerraceOffloadingSpec, by host memory.",
 }
 _GAUGES = {
@@ -51,6 +53,8 @@ class Counts:
     store_failures: int = 0
     dropped: int = 0
     declined: int = 0
+    hints: int = 0
+    hints_wrong: int = 0
     evicted: int = 0
 
     def copy(self) -> Counts:

@@ -77,6 +77,10 @@ void add_blocks(Families& all, const ManagerStats& stats) {
   all.counter("terrace_not_admitted_total",
               "Blocks that were evicted from the device and not copied to the host, because its next victim was worth more",
               stats.not_admitted);
+  all.counters("terrace_expect_use_total", "Calls that told when a prefix is used next, or that its session has ended", "what",
+               {{"time", stats.uses_expected}, {"ended", stats.sessions_ended}});
+  all.counter("terrace_expect_use_ignored_total", "Those that named no block, or none that belongs to the prefix alone",
+              stats.expected_ignored);
   all.counters("terrace_drops_total", "Dropped copies, by whether a lower tier had the block", "block",
                {{"kept", stats.dropped_clean}, {"lost", stats.dropped_lost}});
   all.counters("terrace_load_failures_total", "Blocks that did not arrive", "reason",
@@ -186,6 +190,19 @@ void add_idle(Families& all, const IdleTotals& idle) {
 void add_eviction(Families& all, const Rows<AdminSnapshot::Slots>& tiers) {
   all.gauges("terrace_eviction_by_rank", "1 if the tier evicts by what its policy has learned, 0 if by last use", tiers,
              [](const AdminSnapshot::Slots& slots) { return slots.eviction.by_rank ? 1 : 0; });
+  const auto outcome = [&](std::string_view name, std::uint64_t ExpectedUses::*count) {
+    for (const auto& [labels, slots] : tiers) {
+      Labels of_outcome = labels;
+      of_outcome.push_back({"outcome", std::string{name}});
+      all.counter("terrace_expected_uses_total", "What became of expected uses of blocks of a tier, by nodes of the prefix tree",
+                  slots->eviction.expected.*count, std::move(of_outcome));
+    }
+  };
+  outcome("met", &ExpectedUses::met);
+  outcome("late", &ExpectedUses::late);
+  outcome("not_expected", &ExpectedUses::not_expected);
+  all.gauges("terrace_uses_expected", "Nodes of the prefix tree whose use is expected, or whose session has ended", tiers,
+             [](const AdminSnapshot::Slots& slots) { return slots.eviction.expected.waiting; });
   const auto each_class = [&](const auto& add) {
     for (const auto& [labels, slots] : tiers) {
       for (const EvictionClass& each : slots->eviction.classes) {

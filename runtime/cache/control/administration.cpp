@@ -235,6 +235,17 @@ void Administration::end_pin(std::map<PinId, Pin>::iterator pin) {
   }
 }
 
+Result<void> Administration::expect_use(std::span<const BlockKey> keys, Duration in) {
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  planner_.find_hit(keys, Source::storage, hit_);
+  if (hit_.units == 0) return Errc::not_found;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Prefix prefix = hit_.groups[g].found.prefix;
+    if (prefix.length > 0) state_.expect(groups_.pool_of(g), prefix, in);
+  }
+  return {};
+}
+
 Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
   const bool ranked = std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->residency().ranks(); });
   if (priority > highest_priority) return failure<Errc::invalid_argument, "the priority is above highest_priority">;

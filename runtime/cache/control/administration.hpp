@@ -53,6 +53,7 @@ class Administration {
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// Number of blocks of the pool in all pins.
   [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_[groups_.index_of(pool)]; }
+  [[nodiscard]] Result<void> expect_use(std::span<const BlockKey> keys, Duration in);
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
   /// Fails: not_found (there is no such retention, or it has ended).
   [[nodiscard]] Result<void> end_retention(RetentionId retention);

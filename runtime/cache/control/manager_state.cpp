@@ -17,6 +17,12 @@ ManagerState::ManagerState(const ManagerConfig& wanted) : config{checked(wanted)
   write_budget.limit(config.daily_write_bytes);
 }
 
+void ManagerState::expect(TieredPool& pool, Prefix prefix, Duration in) {
+  ++(in == no_use ? stats.sessions_ended : stats.uses_expected);
+  const std::optional<ExpectedUse> use = pace.expected(last_stamp, in);
+  if (!use || pool.expect(prefix, *use) == 0) ++stats.expected_ignored;
+}
+
 void ManagerState::set_shared_usable(bool usable) {
   shared_usable = usable;
   for (TieredPool* const pool : groups.pools()) {

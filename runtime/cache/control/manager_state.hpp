@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/cache/control/model_groups.hpp"
+#include "runtime/cache/control/use_pace.hpp"
 #include "runtime/cache/measure/miss_reasons.hpp"
 #include "runtime/cache/orders/link_guard.hpp"
 #include "runtime/cache/types/config.hpp"
@@ -23,6 +24,15 @@ struct ManagerState {
   ManagerState(const ManagerState&) = delete;
   ManagerState& operator=(const ManagerState&) = delete;
 
+  /// Takes the next `count` stamps, and returns the first.
+  std::uint64_t new_stamps(std::size_t count = 1) {
+    const std::uint64_t first = last_stamp + 1;
+    last_stamp += count;
+    pace.note(now, last_stamp);
+    return first;
+  }
+  /// A caller expects the next use of the pool's prefix after this time (Cache::expect_use).
+  void expect(TieredPool& pool, Prefix prefix, Duration in);
   /// Tells the pools, too.
   void set_shared_usable(bool usable);
 
@@ -49,6 +59,7 @@ struct ManagerState {
   TimePoint now{};
   /// The stamp of the latest use. Each request gets the next number when it is planned for the first time.
   std::uint64_t last_stamp = 0;
+  UsePace pace;
   ModelGroups groups;
 };
 

@@ -99,11 +99,7 @@ Result<void> OffloadJobs::check_keys(const OffloadOrder& order) const {
 
 /// Takes the stamps for a use of `keys` blocks. Blocks that stand alone are used one after the other, so each gets its own stamp.
 /// Returns the first one.
-std::uint64_t OffloadJobs::new_stamps(std::size_t keys) {
-  const std::uint64_t first = state_.last_stamp + 1;
-  state_.last_stamp += std::max<std::size_t>(keys, 1);
-  return first;
-}
+std::uint64_t OffloadJobs::new_stamps(std::size_t keys) { return state_.new_stamps(std::max<std::size_t>(keys, 1)); }
 
 Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) {
   if (const Result<void> checked = check(order, direction); !checked) {
@@ -193,6 +189,15 @@ Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, KeyOrder order, 
 Result<void> OffloadJobs::end_request(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::uint64_t output_tokens) {
   if (!groups_.has(pool)) return no_such_pool;
   groups_.at(pool).end_request(keys, order, output_tokens);
+  return {};
+}
+
+Result<void> OffloadJobs::expect_use(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, Duration in) {
+  if (!groups_.has(pool)) return no_such_pool;
+  const NamedCopies& copies = groups_.at(pool).named_copies();
+  if (copies.flat(order)) return {};
+  copies.find(keys, order, found_);
+  state_.expect(groups_.at(pool), found_.front(), in);
   return {};
 }
 

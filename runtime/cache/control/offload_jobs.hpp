@@ -47,6 +47,7 @@ class OffloadJobs {
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
   Result<void> touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool);
   Result<void> end_request(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::uint64_t output_tokens);
+  Result<void> expect_use(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, Duration in);
   [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
   [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
   void stop_accepting() { stopped_ = true; }

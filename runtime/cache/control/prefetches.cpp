@@ -152,7 +152,7 @@ void Prefetches::start_job(Place place, std::size_t group, std::span<const Block
   order.deadline = std::min(it.deadline, wanted_by);
   const std::optional<TimePoint> shared_until = it.answered ? std::optional{wanted_by} : std::nullopt;
   state_.prefetches.blocks += order.keys.size() - order.first;
-  groups_.at(pool).load_named(order, shared_until, ++state_.last_stamp, ModelGroups::id_of(group));
+  groups_.at(pool).load_named(order, shared_until, state_.new_stamps(), ModelGroups::id_of(group));
 }
 
 bool Prefetches::rests() const {

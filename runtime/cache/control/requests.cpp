@@ -49,12 +49,19 @@ void Requests::set_output_tokens(RequestId id, std::uint64_t tokens) {
   if (const auto found = by_id_.find(id); found != by_id_.end()) requests_[found->second].output_tokens = tokens;
 }
 
+void Requests::expect_use(RequestId id, Duration in) {
+  if (const auto found = by_id_.find(id); found != by_id_.end()) requests_[found->second].next_use = in;
+}
+
 void Requests::end(Index index, Fence last_use) {
   Request& r = requests_[index];
   if (r.output_tokens && r.stamp != 0) {
     for (const auto& pool : groups_.pools()) pool->end_request(r.stamp, *r.output_tokens);
   }
   if (r.state == State::ready) {
+    for (std::size_t g = 0; r.next_use && g < groups_.size(); ++g) {
+      if (r.parts[g].prefix.length > 0) state_.expect(groups_.pool_of(g), r.parts[g].prefix, *r.next_use);
+    }
     for (std::size_t g = 0; g < groups_.size(); ++g) release_part(r.parts[g], g, last_use);
   } else {
     if (r.state == State::looking) stop_looking(index);

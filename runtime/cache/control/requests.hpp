@@ -81,6 +81,8 @@ class Requests {
   Result<void> release(RequestId id, Fence last_use);
   /// The lease of the request is about to end: release() or quarantine() follows. It has written this many tokens.
   void set_output_tokens(RequestId id, std::uint64_t tokens);
+  /// The same. Another request is expected to continue it after this time.
+  void expect_use(RequestId id, Duration in);
   /// Ends a request if its last use by compute is not known. `until` is a fence after all work that compute has been given so
   /// far; it must not decrease from call to call. The request's own slots are quarantined until end_quarantines() is called with
   /// that fence or a later one. Its hits stay pinned until then, unless one of its loads fails or the cache is cleared. A request
@@ -181,6 +183,7 @@ class Requests {
     TenantId tenant;
     std::uint64_t stamp = 0;
     std::optional<std::uint64_t> output_tokens;  ///< set at the end of the lease, if the engine has told it
+    std::optional<Duration> next_use;            ///< the same
     Epoch epoch;
     TimePoint deadline = never;
     ErrorCode error;        ///< in state failed: why

@@ -153,7 +153,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
   }
   const bool is_first = r.stamp == 0;
   if (is_first) {
-    r.stamp = ++state_.last_stamp;
+    r.stamp = state_.new_stamps();
     for (const auto& pool : groups_.pools()) pool->sample().set_now(r.stamp);
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {

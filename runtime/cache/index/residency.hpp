@@ -113,6 +113,7 @@ class Residency {
   void touch(Prefix prefix, std::uint64_t stamp) {
     if (companions_.empty() || !tree_.retained(prefix, companion_retention)) tree_.touch(prefix, stamp);
   }
+  std::uint32_t expect(Prefix prefix, const ExpectedUse& use) { return tree_.expect(prefix, use); }
   void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { tree_.end_request(stamp, output_tokens); }
   void retain(Prefix prefix, RetentionId id, Priority priority) { tree_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { tree_.end_retention(prefix, id); }

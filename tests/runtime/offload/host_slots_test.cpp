@@ -342,6 +342,21 @@ TEST_F(OffloadHostSlots, wrong_orders_change_nothing) {
   EXPECT_EQ(offload->publish(OffloadJobId{1}, true).error(), Errc::not_found);
 }
 
+TEST_F(OffloadHostSlots, blocks_of_a_session_that_has_ended_go_first) {
+  make(sizes(4, KeyOrder::prefix));
+  fill(1, names({1, 2}), 1);
+  fill(2, names({5, 6}), 2);
+  ASSERT_TRUE(offload->expect_use(names({5, 6, 7}), no_use).has_value()) << "what is not cached is ignored";
+  ASSERT_TRUE(offload->expect_use(names({9}), no_use).has_value());
+  ASSERT_TRUE(offload->expect_use({}, std::chrono::seconds{1}).has_value());
+  ASSERT_TRUE(offload->expect_use(names({1}), no_use, {}, KeyOrder::flat).has_value());
+  fill(3, names({7, 8}), 3);
+  EXPECT_EQ(offload->leading(names({1, 2})), 2U) << "used less recently";
+  EXPECT_EQ(offload->leading(names({5, 6})), 0U);
+  EXPECT_EQ(offload->expect_use(names({1}), no_use, PoolId{5}).error(), Errc::invalid_argument);
+  EXPECT_EQ(cache->manager().stats().sessions_ended, 2U);
+}
+
 TEST_F(OffloadHostSlots, in_prefix_order_blocks_may_stand_alone) {
   make(sizes(6, KeyOrder::prefix));
   fill(1, names({1, 2, 3}), 10);

@@ -200,6 +200,8 @@ void OffloadWorld::pin() {
   if (random_.chance(0.2)) {
     TERRACE_CHECK(offload_->touch(keys_of(names), {}, order_of(names)).has_value());
     TERRACE_CHECK(offload_->end_request(keys_of(names), names.size(), {}, order_of(names)).has_value());
+    const Duration in = random_.chance(0.5) ? no_use : std::chrono::milliseconds{random_.below(200)};
+    TERRACE_CHECK(offload_->expect_use(keys_of(names), in, {}, order_of(names)).has_value());
   }
   // Slots of the last blocks, or of all.
   const std::size_t first = order_of(names) == KeyOrder::prefix ? random_.below(names.size() + 1) : 0;

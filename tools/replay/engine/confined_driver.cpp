@@ -144,7 +144,7 @@ class ConfinedDriver {
         if (ended.lease) {
           share(ended);
           if (session_.options().reference) cache_.drain();  // its blocks must still be pinned here
-          session_.tell_output(ended.request, ended.lease);
+          session_.tell(ended.request, ended.lease);
           end_lease(ended);
         }
         session_.finish(ended.request, ended.stats, ended.compared);
@@ -374,7 +374,7 @@ class ConfinedDriver {
       if (!member.last) continue;
       launch.ended.push_back(member.request);
       if (session_.options().release != Release::launch) continue;
-      session_.tell_output(flight.request, flight.lease);
+      session_.tell(flight.request, flight.lease);
       end_lease(flight);
     }
     members_.clear();

@@ -163,7 +163,7 @@ class LoopDriver {
       co_await compute(life, to);
     }
     if (life.grant.lease) {
-      session_.tell_output(life.request, life.grant.lease);
+      session_.tell(life.request, life.grant.lease);
       end_lease(life);
     }
     session_.finish(life.request, life.stats, life.compared);
@@ -258,7 +258,7 @@ class LoopDriver {
     life.committed = std::max(life.committed, committed.units.value());
     counts.output_blocks += std::max(life.committed, before) - before;
     if (to == life.end() && session_.options().release == Release::launch) {
-      session_.tell_output(life.request, life.grant.lease);
+      session_.tell(life.request, life.grant.lease);
       end_lease(life);
     }
     co_await wait_for_compute(computing);

@@ -38,7 +38,7 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
   return key_of_model(std::as_bytes(std::span{geometry}));
 }
 
-Session::Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker,
+Session::Session(const ReplayOptions& options, RequestSource& source, const Oracle* oracle, RankDevices& devices, Waker& waker,
                  const Interrupt& interrupt)
     : options_{options},
       source_{source},
@@ -47,7 +47,8 @@ Session::Session(const ReplayOptions& options, RequestSource& source, RankDevice
       interrupt_{interrupt},
       device_units_{device_units(options)},
       keys_{key_of_model(replay_fingerprint(options).bytes)},
-      aborts_{options.seed, options.abort_rate} {
+      aborts_{options.seed, options.abort_rate},
+      oracle_{oracle} {
   const std::vector<PoolOptions> pools = pools_of(options);
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
     const bool sharded = options.system.rank_payload == RankPayload::sharded;
@@ -72,6 +73,7 @@ std::optional<Prepared> Session::next() {
 
   Prepared request;
   request.number = skipped_ + ++given_;
+  pace_.note(steady_now(), given_);
   request.timestamp_ms = traced->timestamp_ms;
   request.output_length = traced->output_tokens;
   request.full_blocks = traced->input_tokens / options_.block_tokens;
@@ -89,6 +91,17 @@ std::optional<Prepared> Session::next() {
   request.shared_blocks = options_.cache_output ? static_cast<std::uint32_t>(request.keys.size()) : request.prompt_blocks;
   request.abort = aborts_.draw(request.prompt_tokens, request.output_tokens);
   return request;
+}
+
+void Session::tell(const Prepared& request, Lease& lease) const {
+  if (options_.tell_output && request.output_length > 0) lease.set_output_tokens(request.output_length);
+  const std::size_t number = request.number - skipped_ - 1;
+  if (oracle_ == nullptr || number >= oracle_->requests()) return;
+  const std::optional<Oracle::Hint> hint = oracle_->after(number);
+  if (!hint) return;
+  if (!hint->uses) return lease.expect_use(no_use);
+  // The trace's time passes as fast as this replay serves its requests.
+  if (const std::optional<Duration> in = pace_.time_of(*hint->uses)) lease.expect_use(*in);
 }
 
 TimePoint Session::due(const Prepared& request) {

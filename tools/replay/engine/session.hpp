@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "runtime/cache/control/use_pace.hpp"
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
 #include "terrace/system.hpp"
@@ -93,14 +94,14 @@ struct Launched {
 /// time; each verifier is used by the compute thread of its rank's device.
 class Session {
  public:
-  /// All arguments must outlive the session, and `waker` must outlive `devices`. The pace begins now.
-  Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker, const Interrupt& interrupt);
+  /// All arguments must outlive the session, and `waker` must outlive `devices`. `oracle`: null if there are no hints. The pace
+  /// begins now.
+  Session(const ReplayOptions& options, RequestSource& source, const Oracle* oracle, RankDevices& devices, Waker& waker,
+          const Interrupt& interrupt);
 
   [[nodiscard]] const ReplayOptions& options() const { return options_; }
-  /// Call it when the request has written its last token. A trace without output lengths says 0.
-  void tell_output(const Prepared& request, Lease& lease) const {
-    if (options_.tell_output && request.output_length > 0) lease.set_output_tokens(request.output_length);
-  }
+  /// Tells the cache what it may know at the end of a request. Call it when the request has written its last token.
+  void tell(const Prepared& request, Lease& lease) const;
 
   /// Returns the next request of the trace, or nothing at its end or after --requests requests.
   [[nodiscard]] std::optional<Prepared> next();
@@ -165,6 +166,8 @@ class Session {
   CallLatencies latencies_;
   Latencies first_tokens_{std::chrono::microseconds{1}};
   std::optional<double> first_timestamp_ms_;
+  const Oracle* oracle_;
+  UsePace pace_;  ///< of requests
   std::uint64_t given_ = 0;
   std::uint64_t skipped_ = 0;
   std::uint64_t launches_ = 0;

@@ -111,6 +111,12 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
          "Whether full blocks of the output are cached as well (default on)");
   option("--tell-output", options.tell_output, to_bool, "on|off",
          "Whether the cache is told how long each output is; the adaptive policy learns from it (default on)");
+  option("--hints", options.hints.hints, one_of(Hints::none, Hints::ended, Hints::returns, Hints::oracle), "NAME",
+         "What the cache is told about sessions, from the rest of the trace, as a bound: none (default); ended, at their end; "
+         "returns, when a request is continued within a minute, wrong by a factor of 1.6; oracle, both");
+  option("--hints-missing", options.hints.missing, to_fraction, "SHARE", "Share of the hints that are not told (default 0)");
+  option("--hints-wrong", options.hints.wrong, to_fraction, "SHARE",
+         "Share of the told hints that are about a request of which the opposite is true (default 0)");
   option("--abort-rate", options.abort_rate, to_fraction, "SHARE",
          "Share of the requests, 0 to 1, aborted at any point of their life (default 0)");
 

@@ -8,6 +8,7 @@
 #include "terrace/system.hpp"
 #include "terrace/types.hpp"
 #include "tools/cli.hpp"
+#include "tools/replay/workload/hints.hpp"
 #include "tools/usage_error.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
@@ -100,6 +101,7 @@ struct ReplayOptions {
   std::uint64_t output_tokens_max = 128;  ///< the most output tokens of a request
   bool cache_output = true;
   bool tell_output = true;  ///< tell the cache the output length of each request
+  Oracle::Options hints;    ///< what else it is told after a request
   double abort_rate = 0;    ///< share of the requests, 0 to 1
   /// how many times faster the trace's clock runs; empty: requests come as fast as they can be served
   std::optional<double> speed;

@@ -1,0 +1,134 @@
+// What callers tell about the next use of a prefix: which blocks it counts for, and how the adaptive policy decides with it.
+
+#include "radix/eviction/adaptive_policy.hpp"
+#include "tests/radix/cheap_keys.hpp"
+#include "tools/plan/cache_simulator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using Ids = std::vector<std::uint64_t>;
+
+/// A tier of 12 blocks, and requests of 3.
+class ExpectedUseTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t capacity = 12;
+
+  void serve(const Ids& request) {
+    cache_.serve(keys_.of(request));
+    ++stamp_;
+  }
+  std::uint32_t expect(const Ids& prefix, const ExpectedUse& use) { return cache_.expect(keys_.of(prefix), use); }
+  /// After so many requests from now on.
+  [[nodiscard]] ExpectedUse after(std::uint64_t uses) const { return {stamp_ + uses, stamp_ + 4 * uses}; }
+  std::uint32_t cached(const Ids& prefix) { return cache_.tree().find(keys_.of(prefix)).length; }
+  [[nodiscard]] ExpectedUses counts() const { return policy_->view().expected; }
+
+  const Ids a_{1, 2, 3}, b_{4, 5, 6}, c_{7, 8, 9}, d_{10, 11, 12};
+
+  void serve_all() {
+    for (const Ids& each : {a_, b_, c_, d_}) serve(each);
+  }
+
+ private:
+  std::unique_ptr<EvictionPolicy> policy_ = adaptive_policy(capacity);
+  tools::CacheSimulator cache_{*policy_, capacity};
+  test::CheapKeys keys_;
+  std::uint64_t stamp_ = 0;
+};
+
+TEST_F(ExpectedUseTest, the_blocks_of_a_session_that_has_ended_go_first) {
+  serve_all();
+  EXPECT_EQ(expect(c_, {}), 3U);
+  serve({20, 21, 22});
+  EXPECT_EQ(cached(c_), 0U);
+  EXPECT_EQ(cached(a_) + cached(b_) + cached(d_), 9U);
+  serve({30, 31, 32});
+  EXPECT_EQ(cached(a_), 0U) << "as by LRU again";
+}
+
+TEST_F(ExpectedUseTest, what_is_used_last_goes_first) {
+  serve_all();
+  EXPECT_EQ(expect(a_, after(10)), 3U);
+  EXPECT_EQ(expect(b_, after(1000)), 3U);
+  EXPECT_EQ(expect(c_, after(100)), 3U);
+  serve({20, 21, 22});
+  EXPECT_EQ(cached(d_), 0U) << "nothing is expected of it";
+  EXPECT_EQ(expect({20, 21, 22}, after(5)), 3U);
+  for (const Ids* each : {&b_, &c_, &a_}) {
+    SCOPED_TRACE(each->front());
+    EXPECT_EQ(cached(*each), 3U);
+    serve({each->front() + 100, each->front() + 101, each->front() + 102});
+    EXPECT_EQ(cached(*each), 0U);
+    EXPECT_EQ(expect({each->front() + 100, each->front() + 101, each->front() + 102}, after(5)), 3U);
+  }
+}
+
+TEST_F(ExpectedUseTest, what_was_not_used_in_time_goes_before_all_others) {
+  serve_all();
+  expect(d_, after(1));
+  for (int i = 0; i < 5; ++i) serve(c_);
+  serve({20, 21, 22});
+  EXPECT_EQ(cached(d_), 0U);
+  EXPECT_EQ(cached(a_), 3U) << "used less recently";
+}
+
+TEST_F(ExpectedUseTest, a_use_ends_what_was_expected) {
+  serve_all();
+  expect(b_, {});
+  expect(c_, after(2));
+  expect(d_, after(1));
+  EXPECT_EQ(counts().waiting, 3U);
+  serve(b_);
+  serve(c_);
+  for (int i = 0; i < 4; ++i) serve(c_);
+  serve(d_);
+  EXPECT_EQ(counts().waiting, 0U);
+  EXPECT_EQ(counts().not_expected, 1U);
+  EXPECT_EQ(counts().met, 1U);
+  EXPECT_EQ(counts().late, 1U);
+  serve({20, 21, 22});
+  EXPECT_EQ(cached(a_), 0U) << "as by LRU";
+  EXPECT_EQ(cached(b_), 3U);
+}
+
+TEST_F(ExpectedUseTest, only_the_blocks_after_the_last_branch_count) {
+  serve({1, 2, 3});
+  serve({1, 2, 4});
+  EXPECT_EQ(expect({1, 2}, {}), 0U) << "both go on";
+  EXPECT_EQ(expect({1, 2, 3}, {}), 1U);
+  serve({20, 21, 22, 23, 24, 25, 26, 27, 28});
+  EXPECT_EQ(cached({1, 2, 3}), 2U);
+  EXPECT_EQ(cached({1, 2, 4}), 3U);
+  EXPECT_EQ(expect({50}, {}), 0U) << "not cached";
+}
+
+TEST_F(ExpectedUseTest, a_prefix_that_others_have_continued_is_theirs) {
+  serve(a_);
+  expect(a_, {});
+  serve({1, 2, 3, 4, 5});
+  EXPECT_EQ(counts().not_expected, 1U);
+  EXPECT_EQ(expect(a_, {}), 0U);
+  EXPECT_EQ(expect({1, 2, 3, 4, 5}, {}), 5U) << "blocks 1 to 3 belong to nobody else";
+}
+
+TEST_F(ExpectedUseTest, a_new_one_takes_the_place_of_an_old_one) {
+  serve_all();
+  expect(a_, after(1000));
+  expect(b_, after(10));
+  expect(a_, after(5));
+  serve({20, 21, 22});
+  serve({23, 24, 25});
+  serve({26, 27, 28});
+  EXPECT_EQ(cached(a_), 3U);
+  EXPECT_EQ(counts().waiting, 2U);
+}
+
+}  // namespace
+}  // namespace terrace
