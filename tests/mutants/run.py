@@ -70,13 +70,14 @@ def refusal(mutant, known):
 
 
 class Build:
-    """One build of the library, its sources one by one, and of the test programs."""
+    """One build of the library, its sources one by one, and of the test programs. Sources of tools are compiled in units, which
+    include several of them (terrace_units in cmake/targets.cmake)."""
 
     def __init__(self, folder, jobs):
         self.folder = folder
         self.jobs = jobs
         self.log = folder / "build.log"
-        self.units = {}
+        self.units = {}  # by source: what is compiled for it, and the command
 
     def make(self, targets):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,14 +89,19 @@ class Build:
                 if subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
                     sys.exit(f"the tests do not build: see {self.log}")
         for unit in json.loads((self.folder / "compile_commands.json").read_text()):
-            self.units[unit["file"]] = shlex.split(unit["command"])
+            compiled = pathlib.Path(unit["file"])
+            sources = [compiled]
+            if compiled.parent.name == "units":
+                sources = [ROOT / included for included in re.findall(r'^#include "(.+)"$', compiled.read_text(), re.MULTILINE)]
+            for source in sources:
+                self.units[source] = compiled, shlex.split(unit["command"])
 
     def program(self, target):
         return self.folder / "tests" / target
 
     def lacks(self, mutant):
         """Why it cannot be planted in this build; None where it can."""
-        return None if str(ROOT / mutant["file"]) in self.units else f"{mutant['file']} is not compiled by itself"
+        return None if ROOT / mutant["file"] in self.units else f"{mutant['file']} is not compiled"
 
     def plant(self, mutant):
         """Returns the test program with the mutant, or None where it does not compile."""
@@ -104,7 +110,12 @@ class Build:
         source, unit, program = place / "mutant.cpp", place / "mutant.o", place / mutant["target"]
         original = ROOT / mutant["file"]
         source.write_text(original.read_text().replace(mutant["old"], mutant["new"]))
-        compile_unit = list(self.units[str(original)])
+        compiled, command = self.units[original]
+        if compiled != original:
+            text = compiled.read_text().replace(f'"{mutant["file"]}"', f'"{source}"')
+            source = place / "unit.cpp"
+            source.write_text(text)
+        compile_unit = list(command)
         compile_unit[compile_unit.index("-o") + 1] = str(unit)
         compile_unit[compile_unit.index("-c") + 1] = str(source)
         # The last command is the link. What is defined in the mutant is not taken from the library behind it.

@@ -159,7 +159,7 @@ TEST(AdaptiveLearning, admits_what_would_not_be_the_next_victim) {
   EXPECT_GT(by_rank[false], 30);
 }
 
-/// One prompt comes every third time, and the others once. Three requests of four tell how long their output is.
+/// One prompt comes every third time, and the others once. Two requests of three tell at their end how long their output is.
 TEST(AdaptiveLearning, says_which_classes_the_tier_has_and_which_hit) {
   PromptTier tier{prompt_blocks, PromptTier::Learns::at_once};
   EXPECT_TRUE(tier.view().classes.empty());
@@ -168,16 +168,19 @@ TEST(AdaptiveLearning, says_which_classes_the_tier_has_and_which_hit) {
   EXPECT_EQ(view.by_rank, tier.follows_ranks());
   double shares = 0;
   double never_used = 0;
+  double told = 0;
   std::uint64_t hits = 0;
   std::uint64_t hits_of_the_one = 0;
   for (const EvictionClass& each : view.classes) {
     shares += each.share;
     hits += each.hits;
     if (each.uses == "0") never_used += each.share;
+    if (each.kind.ends_with("output")) told += each.share;
     if (each.uses == "2+") hits_of_the_one += each.hits;
   }
   EXPECT_NEAR(shares, 1, 1e-9);
   EXPECT_GT(never_used, 0.9) << "25 prompts fit, of which one is used again";
+  EXPECT_NEAR(told, 2.0 / 3, 0.15);
   EXPECT_NEAR(static_cast<double>(hits), 999.0 * prompt_blocks, 999.0 * prompt_blocks / 4) << "estimated from a sample";
   EXPECT_GT(hits_of_the_one, hits * 9 / 10);
 }

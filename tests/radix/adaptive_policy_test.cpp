@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -136,6 +138,35 @@ TEST(AdaptivePolicyTest, sets_that_flip_cost_no_more_than_two_tenths_of_a_point)
     const std::uint32_t size = turn % 2 == 0 ? capacity : capacity * 3;
     return test::hot_set({size, seed + 100 * (turn % 4), capacity * 6ULL});
   });
+}
+
+/// All prompts leave the tree before they come again, and nothing is ranked yet.
+TEST(AdaptivePolicyTest, counts_a_block_that_returns_soon_after_its_eviction_as_used_once) {
+  constexpr std::uint32_t capacity = 400;
+  AdaptivePolicy policy{capacity};
+  CacheSimulator cache{policy, capacity};
+  CheapKeys keys;
+  const auto serve_prompts = [&](std::uint64_t first, std::uint64_t last) {
+    std::uint32_t hits = 0;
+    for (std::uint64_t prompt = first; prompt <= last; ++prompt) {
+      std::vector<std::uint64_t> names(40);
+      std::iota(names.begin(), names.end(), 100 * prompt);
+      hits += cache.serve(keys.of(names));
+    }
+    return hits;
+  };
+  const auto share_used = [&](std::string_view uses) {
+    double share = 0;
+    for (const EvictionClass& each : policy.view().classes) share += each.uses == uses ? each.share : 0;
+    return share;
+  };
+  serve_prompts(1, 20);
+  EXPECT_NEAR(share_used("0"), 1, 1e-9);
+  EXPECT_EQ(serve_prompts(1, 20), 0U);
+  EXPECT_NEAR(share_used("1"), 1, 1e-9);
+  serve_prompts(101, 190);  // as many blocks as are remembered, and some
+  EXPECT_EQ(serve_prompts(1, 10), 0U);
+  EXPECT_NEAR(share_used("0"), 1, 1e-9) << "it is long ago";
 }
 
 TEST(AdaptivePolicyTest, ends_in_the_same_state_from_the_same_requests) {

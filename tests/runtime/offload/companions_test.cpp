@@ -91,6 +91,22 @@ TEST_F(OffloadCompanions, stay_as_long_as_their_owner_and_go_next_after_it) {
   EXPECT_EQ(leading(owners), 2U) << "used less recently than blocks 7 to 9, but not before the companion";
 }
 
+TEST_F(OffloadCompanions, go_next_after_their_owner_though_others_were_used_less_recently) {
+  make_lru(sizes(5, KeyOrder::prefix));
+  fill(names({5}));
+  fill(owners);
+  ASSERT_EQ(fill_beside({window}, names({1, 2, 4})), 1U) << "its owner is nowhere, so this is a use";
+  ASSERT_EQ(fill_beside({window}, owners), 0U) << "it is there";
+  fill(names({6}));
+  EXPECT_EQ(leading(names({5})), 0U);
+  fill(names({7}));
+  EXPECT_EQ(leading(owners), 2U);
+  EXPECT_EQ(look_up(window), host);
+  fill(names({8}));
+  EXPECT_EQ(look_up(window), miss);
+  EXPECT_EQ(leading(owners), 2U) << "used before the companion";
+}
+
 TEST_F(OffloadCompanions, each_block_belongs_to_one_of_the_last_blocks) {
   make_lru(sizes(6, KeyOrder::prefix));
   fill(owners);
@@ -144,7 +160,7 @@ TEST_F(OffloadCompanions, belong_to_a_block_that_is_still_being_filled) {
   fill(names({5, 6, 7}));
   EXPECT_EQ(look_up(window), host);
   fill(names({8}));
-  EXPECT_EQ(look_up(window), miss) << "used last, but it has lost its owner";
+  EXPECT_EQ(look_up(window), miss) << "it has lost its owner";
   EXPECT_EQ(leading(names({5, 6, 7})), 3U);
 }
 
