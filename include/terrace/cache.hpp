@@ -245,11 +245,10 @@ class TERRACE_API Cache {
   /// Fails: not_found (there is no such retention, or it has ended).
   [[nodiscard]] Result<void> end_retention(RetentionId retention);
   /// Tells after what time a request is expected to continue the prefix; `no_use`: never, because the session has ended. It
-  /// counts for the blocks from the last place on where another prefix branches off, and until they are used again. Of blocks
-  /// that will be used, the adaptive policy evicts those first that are used last. Blocks that will not be used go before all
-  /// others, and so do blocks that were not used after four times the told time. Other policies ignore it. A wrong time costs
-  /// hits of this session, and while it lasts it keeps slots that others could use. Fails: not_found (no block of the prefix is
-  /// cached), paused.
+  /// counts for the blocks from the last place on where another prefix branches off, until they are used, or until two and a half
+  /// times the told time has passed. Of blocks that will be used, the adaptive policy evicts those first that are used last.
+  /// Blocks of a session that has ended go before all others. Other policies ignore it. Fails: not_found (no block of the prefix
+  /// is cached), paused.
   [[nodiscard]] Result<void> expect_use(std::span<const BlockKey> keys, Duration in);
   /// Sets how many blocks a tenant may keep cached in a pool. The call visits the whole tree, so use it only for commands of
   /// operators. Fails: invalid_argument (a policy that does not support tenants; lru and adaptive do).

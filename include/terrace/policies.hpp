@@ -122,7 +122,7 @@ struct ExpectedUse {
   static constexpr std::uint64_t never = UINT64_MAX;  ///< for `at`: nobody uses the blocks again
 
   std::uint64_t at = never;
-  std::uint64_t until = never;  ///< a use with a later stamp is not the expected one: the blocks were kept for nothing
+  std::uint64_t until = never;  ///< a use with a later stamp is late: nothing is expected any more
 };
 
 /// Blocks that a policy treats alike.

@@ -113,7 +113,7 @@ void AdaptivePolicy::on_split(NodeId upper, NodeId lower, std::uint32_t depth) {
   const Depths whole = depths_of(upper);
   depths_of(lower) = whole;
   depths_of(upper).cut(depth);
-  if (const ExpectedUse* const use = expected(upper)) expected_.insert_or_assign(lower.value(), ExpectedUse{*use});
+  if (const Told* const told = expected(upper)) expected_.insert_or_assign(lower.value(), Told{told->use});
 }
 
 void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
@@ -123,24 +123,39 @@ void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
 
 // ---- expected uses -------------------------------------------------------------------------------------------------------
 
-const ExpectedUse* AdaptivePolicy::expected(NodeId node) const {
+AdaptivePolicy::Told* AdaptivePolicy::expected(NodeId node) const {
   if (expected_.empty()) return nullptr;
   const auto found = expected_.find(node.value());
   return found == expected_.end() ? nullptr : &found->second;
 }
 
 void AdaptivePolicy::on_expected(const BlockRun& blocks, const ExpectedUse& use) {
-  expected_.insert_or_assign(blocks.node.value(), use);
+  expected_.insert_or_assign(blocks.node.value(), Told{use});
 }
 
 /// A request has used blocks of the node.
 void AdaptivePolicy::end_expected(NodeId node, std::uint64_t stamp) {
-  const ExpectedUse* const use = expected(node);
-  if (use == nullptr) return;
-  ++(use->at == ExpectedUse::never ? expected_uses_.not_expected
-     : stamp <= use->until         ? expected_uses_.met
-                                   : expected_uses_.late);
+  const Told* const told = expected(node);
+  if (told == nullptr) return;
+  const ExpectedUse use = told->use;
   expected_.erase(node.value());
+  if (use.at == ExpectedUse::never) ++expected_uses_.not_expected;
+  else ++(stamp <= use.until ? expected_uses_.met : expected_uses_.late);
+}
+
+/// Leaves that were not used when it was expected are like others from now on.
+void AdaptivePolicy::end_late() const {
+  while (const std::optional<LeafAge> last = leaves_.oldest(expected_line)) {
+    const LeafAge next = *leaves_.newest(expected_line, last->priority());
+    const Told* const told = expected(next.node);
+    if (told == nullptr || told->use.until >= now_) return;
+    ++expected_uses_.late;
+    const Told late = *told;
+    expected_.erase(next.node.value());
+    const std::size_t reuse_class = class_of(late.leaf);
+    leaves_.set(reuse_class, late.tenant, late.leaf);
+    changed_ |= Classes{1} << expected_line | Classes{1} << reuse_class;
+  }
 }
 
 // ---- requests ------------------------------------------------------------------------------------------------------------
@@ -241,11 +256,14 @@ std::size_t AdaptivePolicy::class_of(const LeafAge& leaf) const {
 
 void AdaptivePolicy::on_evictable(const Leaf& leaf) {
   const LeafAge age{leaf};
-  const ExpectedUse* const use = expected(age.node);
-  const std::size_t line = use == nullptr ? class_of(age) : expected_line;
+  Told* const told = expected(age.node);
+  const std::size_t line = told == nullptr ? class_of(age) : expected_line;
   has_changed(leaves_.line_of(age.node));
   has_changed(line);
-  leaves_.set(line, leaf.tenant, use == nullptr ? age : age.ordered_by(LeafAge::use_max - std::min(use->at, LeafAge::use_max)));
+  if (told == nullptr) return leaves_.set(line, leaf.tenant, age);
+  told->leaf = age;
+  told->tenant = leaf.tenant;
+  leaves_.set(line, leaf.tenant, age.ordered_by(LeafAge::use_max - std::min(told->use.at, LeafAge::use_max)));
 }
 
 void AdaptivePolicy::on_unevictable(NodeId node) {
@@ -254,13 +272,13 @@ void AdaptivePolicy::on_unevictable(NodeId node) {
 }
 
 /// By LRU, all leaves of which nothing is expected have the same rank. A leaf that will be used after n requests brings one hit
-/// for n requests; one that was not used when it was expected, or never will be, goes first.
+/// for n requests; one that never will be goes first.
 float AdaptivePolicy::rank_of(std::size_t line, const LeafAge& leaf) const {
   if (line != expected_line) return by_rank_ ? ranks_.rank(line, now_ - std::min(now_, leaf.last_use())) : 0;
-  const ExpectedUse* const use = expected(leaf.node);
+  const Told* const told = expected(leaf.node);
   // Without it, the leaf was used just now, and is pinned (keeps_pinned).
-  if (use == nullptr || use->at == ExpectedUse::never || use->until < now_) return -1;
-  return 1 / static_cast<float>(std::max(use->at, now_ + 1) - now_);
+  if (told == nullptr || told->use.at == ExpectedUse::never) return -1;
+  return 1 / static_cast<float>(std::max(told->use.at, now_ + 1) - now_);
 }
 
 void AdaptivePolicy::give_ranks(Candidate& candidate, std::size_t line) const {
@@ -285,6 +303,7 @@ const AdaptivePolicy::Candidate* AdaptivePolicy::first_of(const Candidates& cand
 /// Several victims may follow each other, with few changes between them. Only the lists that have changed are looked at again.
 const AdaptivePolicy::Candidate* AdaptivePolicy::next_victim() const {
   const bool by_rank = follows_ranks();
+  if (!expected_.empty()) end_late();
   Classes stale = changed_;
   for (; changed_ != 0; changed_ &= changed_ - 1) {
     const auto line = static_cast<std::size_t>(std::countr_zero(changed_));
@@ -321,6 +340,7 @@ bool AdaptivePolicy::admits(const Leaf& leaf) const {
 
 std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
   by_rank_ = follows_ranks();
+  if (!expected_.empty()) end_late();
   ranked_at_ = 0;
   Candidates candidates;
   Classes there = 0;

@@ -98,7 +98,14 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] Depths& depths_of(NodeId node);
   [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
-  [[nodiscard]] const ExpectedUse* expected(NodeId node) const;
+  /// What is expected of a node, and its leaf.
+  struct Told {
+    ExpectedUse use;
+    LeafAge leaf{};
+    TenantIndex tenant = other_tenants;
+  };
+  [[nodiscard]] Told* expected(NodeId node) const;
+  void end_late() const;
   [[nodiscard]] float rank_of(std::size_t line, const LeafAge& leaf) const;
   void begin_request(std::uint64_t stamp);
   void end_expected(NodeId node, std::uint64_t stamp);
@@ -162,9 +169,9 @@ class AdaptivePolicy final : public EvictionPolicy {
   mutable bool by_rank_ = false;         ///< the rule of the last decision
   std::vector<Sampled> sampled_;         ///< of the last run
   ChunkedTable<Depths> depths_;          ///< by node
-  boost::unordered_flat_map<std::uint32_t, ExpectedUse> expected_;  ///< by node
-  ExpectedUses expected_uses_;
-  LeafHeaps leaves_{lines};
+  mutable boost::unordered_flat_map<std::uint32_t, Told> expected_;  ///< by node
+  mutable ExpectedUses expected_uses_;
+  mutable LeafHeaps leaves_{lines};
 };
 
 }  // namespace terrace

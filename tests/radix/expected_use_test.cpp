@@ -26,7 +26,7 @@ class ExpectedUseTest : public testing::Test {
   }
   std::uint32_t expect(const Ids& prefix, const ExpectedUse& use) { return cache_.expect(keys_.of(prefix), use); }
   /// After so many requests from now on.
-  [[nodiscard]] ExpectedUse after(std::uint64_t uses) const { return {stamp_ + uses, stamp_ + 4 * uses}; }
+  [[nodiscard]] ExpectedUse after(std::uint64_t uses) const { return {stamp_ + uses, stamp_ + 2 * uses}; }
   std::uint32_t cached(const Ids& prefix) { return cache_.tree().find(keys_.of(prefix)).length; }
   [[nodiscard]] ExpectedUses counts() const { return policy_->view().expected; }
 
@@ -70,13 +70,23 @@ TEST_F(ExpectedUseTest, what_is_used_last_goes_first) {
   }
 }
 
-TEST_F(ExpectedUseTest, what_was_not_used_in_time_goes_before_all_others) {
+TEST_F(ExpectedUseTest, what_was_not_used_in_time_is_like_others_again) {
   serve_all();
+  expect(a_, after(1));
   expect(d_, after(1));
-  for (int i = 0; i < 5; ++i) serve(c_);
+  serve(c_);
+  serve(c_);
+  EXPECT_EQ(cached(a_) + cached(d_), 6U);
+  serve(c_);
   serve({20, 21, 22});
+  EXPECT_EQ(cached(a_), 0U) << "the least recently used";
+  serve({23, 24, 25});
+  EXPECT_EQ(cached(b_), 0U);
+  EXPECT_EQ(cached(d_), 3U);
+  serve({26, 27, 28});
   EXPECT_EQ(cached(d_), 0U);
-  EXPECT_EQ(cached(a_), 3U) << "used less recently";
+  EXPECT_EQ(counts().late, 2U);
+  EXPECT_EQ(counts().waiting, 0U);
 }
 
 TEST_F(ExpectedUseTest, a_use_ends_what_was_expected) {

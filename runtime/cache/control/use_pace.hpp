@@ -25,14 +25,14 @@ class UsePace {
     seconds_ = seconds_ == 0 ? each : seconds_ + weight * (each - seconds_);
     from_ = {now, stamp};
   }
-  /// The use that is expected after this time, told at the use `now`. It counts as missed after four times that time. Nothing
+  /// The use that is expected after this time, told at the use `now`. It is late after two and a half times that time. Nothing
   /// while the pace is not known.
   [[nodiscard]] std::optional<ExpectedUse> expected(std::uint64_t now, Duration in) const {
     if (in == no_use) return ExpectedUse{};
     if (seconds_ <= 0) return std::nullopt;
     const double uses = std::clamp(std::chrono::duration<double>(in).count() / seconds_, 0.0, uses_max);
     const auto ahead = static_cast<std::uint64_t>(uses) + 1;
-    return ExpectedUse{now + ahead, now + late * ahead};
+    return ExpectedUse{now + ahead, now + ahead * 5 / 2};
   }
 
   /// The time in which so many uses come; nothing while the pace is not known.
@@ -44,8 +44,7 @@ class UsePace {
  private:
   static constexpr std::uint64_t measured = 16;  ///< uses that are measured together
   static constexpr double weight = 0.25;         ///< of the latest measurement
-  static constexpr std::uint64_t late = 4;
-  static constexpr double uses_max = 1e12;  ///< far more than a policy distinguishes
+  static constexpr double uses_max = 1e12;       ///< far more than a policy distinguishes
 
   struct Measured {
     TimePoint at;
