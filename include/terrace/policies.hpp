@@ -133,7 +133,7 @@ struct EvictionClass {
   std::uint64_t hits = 0;  ///< uses that found such a block in the tier, since the policy was set
 };
 
-/// What became of the expected uses that a policy was told of (EvictionPolicy::on_expected), counted by node.
+/// The outcomes of expected uses that a policy was told of (EvictionPolicy::on_expected), counted by node.
 struct ExpectedUses {
   std::uint64_t waiting = 0;       ///< told, and not used since
   std::uint64_t met = 0;           ///< the blocks were used, but not later than expected

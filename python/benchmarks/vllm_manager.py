@@ -216,10 +216,11 @@ def print_hit_rates(file: Path, chunks: int, device_chunks: int, window: int) ->
         f"behind device of {device_chunks}": {"device_chunks": device_chunks},
         f"window of {window}": {"window": window},
     }.items():
-        rates = {
-            name: min(hit_rate(make(chunks, i, options.get("window", 0)), file, **options) for i in range(NAMESPACES if name == "terrace adaptive" else 1))
-            for name, make in MAKERS.items()
-        }
+        rates = {}
+        for name, make in MAKERS.items():
+            namespaces = range(NAMESPACES if name == "terrace adaptive" else 1)
+            made = (make(chunks, i, options.get("window", 0)) for i in namespaces)
+            rates[name] = min(hit_rate(manager, file, **options) for manager in made)
         print(f"{file.name}, {chunks} chunks, {what}: " + ", ".join(f"{name} {rate:.4f}" for name, rate in rates.items()), flush=True)
 
 

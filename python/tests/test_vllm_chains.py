@@ -130,10 +130,8 @@ class Engine(SpecEngine):
             terrace = {"path": str(path), "capacity": "4MiB", **terrace}
         rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
         newer = "sliding_window_size_in_chunks" in OffloadingGroupConfig.__dataclass_fields__  # vLLM 0.33
-        described = tuple(
-            OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i, **({"sliding_window_size_in_chunks": 2 if i else None} if newer else {}))
-            for i in range(groups)
-        )
+        window = [{"sliding_window_size_in_chunks": 2 if i else None} if newer else {} for i in range(groups)]
+        described = tuple(OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i, **window[i]) for i in range(groups))
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
         kinds = [FullAttentionSpec(), SlidingWindowSpec()][:groups]
         # vLLM's connector has it in a variable of this name when it makes the manager.

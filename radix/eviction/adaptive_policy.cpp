@@ -130,7 +130,7 @@ AdaptivePolicy::Told* AdaptivePolicy::expected(NodeId node) const {
 }
 
 void AdaptivePolicy::on_expected(const BlockRun& blocks, const ExpectedUse& use) {
-  expected_.insert_or_assign(blocks.node.value(), Told{use});
+  expected_[blocks.node.value()].use = use;  // a pinned candidate keeps its place, and its leaf must stay known
 }
 
 /// A request has used blocks of the node.
@@ -148,7 +148,9 @@ void AdaptivePolicy::end_late() const {
   while (const std::optional<LeafAge> last = leaves_.oldest(expected_line)) {
     const LeafAge next = *leaves_.newest(expected_line, last->priority());
     const Told* const told = expected(next.node);
-    if (told == nullptr || told->use.until >= now_) return;
+    // A pinned leaf may have been used, and told of again, since it came to this line (keeps_pinned). Its turn is when it is unpinned.
+    const bool is_known = told != nullptr && told->leaf.node == next.node;
+    if (!is_known || told->use.until >= now_) return;
     ++expected_uses_.late;
     const Told late = *told;
     expected_.erase(next.node.value());

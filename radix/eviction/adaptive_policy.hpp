@@ -98,7 +98,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] Depths& depths_of(NodeId node);
   [[nodiscard]] std::size_t uses_of(NodeId node, std::uint32_t depth) const;
   [[nodiscard]] std::size_t class_of(const LeafAge& leaf) const;
-  /// What is expected of a node, and its leaf.
+  /// The expected use of a node, and its leaf once it is in the line of expected uses.
   struct Told {
     ExpectedUse use;
     LeafAge leaf{};

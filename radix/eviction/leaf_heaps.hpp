@@ -28,15 +28,16 @@ struct LeafAge {
   explicit LeafAge(const EvictionPolicy::Leaf& leaf)
       : rank{std::uint64_t{leaf.priority} << use_bits | leaf.last_use}, depth{leaf.block.depth}, node{leaf.block.node} {}
 
-  /// The same leaf, in another order than that of the last use.
-  [[nodiscard]] LeafAge ordered_by(std::uint64_t order) const { return {rank >> use_bits << use_bits | order, depth, node}; }
-  static constexpr std::uint64_t use_max = (std::uint64_t{1} << 60) - 1;
+  static constexpr unsigned use_bits = 60;  ///< the last use is a counter, which never needs more bits
+  static constexpr std::uint64_t use_max = (std::uint64_t{1} << use_bits) - 1;
+  /// The same leaf, ordered by this number, at most use_max, and not by its last use.
+  [[nodiscard]] LeafAge ordered_by(std::uint64_t number) const { return {rank >> use_bits << use_bits | number, depth, node}; }
   /// No leaf of this priority is evicted later.
   [[nodiscard]] static LeafAge last_of(Priority priority) {
-    return {std::uint64_t{priority} << use_bits | ((std::uint64_t{1} << use_bits) - 1), 0, NodeId{0xFFFF'FFFF}};
+    return {std::uint64_t{priority} << use_bits | use_max, 0, NodeId{0xFFFF'FFFF}};
   }
   [[nodiscard]] Priority priority() const { return static_cast<Priority>(rank >> use_bits); }
-  [[nodiscard]] std::uint64_t last_use() const { return rank & ((std::uint64_t{1} << use_bits) - 1); }
+  [[nodiscard]] std::uint64_t last_use() const { return rank & use_max; }
 
   friend bool operator==(const LeafAge&, const LeafAge&) = default;
   friend bool operator<(const LeafAge& a, const LeafAge& b) {
@@ -44,9 +45,6 @@ struct LeafAge {
     if (a.depth != b.depth) return a.depth > b.depth;
     return a.node < b.node;
   }
-
- private:
-  static constexpr unsigned use_bits = 60;  ///< the last use is a counter, which never needs more bits
 };
 
 /// Keeps leaves in the order of their ages. Each leaf is in one order, which belongs to its line and its tenant. A line is a kind

@@ -1,4 +1,4 @@
-// What callers tell about the next use of a prefix: which blocks it counts for, and how the adaptive policy decides with it.
+// Callers tell when a prefix is used next: these tests say for which blocks that counts, and how the adaptive policy decides.
 
 #include "radix/eviction/adaptive_policy.hpp"
 #include "tests/radix/cheap_keys.hpp"
@@ -138,6 +138,36 @@ TEST_F(ExpectedUseTest, a_new_one_takes_the_place_of_an_old_one) {
   serve({26, 27, 28});
   EXPECT_EQ(cached(a_), 3U);
   EXPECT_EQ(counts().waiting, 2U);
+}
+
+/// A pinned candidate stays one (keeps_pinned), so no on_evictable() follows the second call.
+TEST(ExpectedUsePolicyTest, told_again_of_a_pinned_prefix_the_policy_still_knows_its_leaf) {
+  test::CheapKeys keys;
+  const auto policy = adaptive_policy(12);
+  const auto use = [&](std::uint32_t node, std::uint64_t stamp) {
+    const std::vector<std::uint64_t> name{node};
+    policy->on_used({NodeId{node}, 0, keys.of(name)}, stamp, 0);
+    policy->on_evictable({.block = {NodeId{node}, 0}, .key = keys.of(name).front(), .last_use = stamp});
+  };
+  const std::vector<std::uint64_t> told{5};
+  use(5, 1);
+  use(6, 2);
+  policy->on_expected({NodeId{5}, 0, keys.of(told)}, {3, 100});
+  policy->on_evictable({.block = {NodeId{5}, 0}, .key = keys.of(told).front(), .last_use = 1});
+  policy->on_expected({NodeId{5}, 0, keys.of(told)}, {3, 4});
+  EXPECT_EQ(policy->victim(), NodeId{6});
+  use(7, 5);
+  EXPECT_EQ(policy->victim(), NodeId{5}) << "it is late, and was used less recently";
+  // The same after a use in between: two requests have the prefix, and the one that ends first tells.
+  policy->on_expected({NodeId{5}, 0, keys.of(told)}, {7, 8});
+  policy->on_evictable({.block = {NodeId{5}, 0}, .key = keys.of(told).front(), .last_use = 1});
+  policy->on_used({NodeId{5}, 0, keys.of(told)}, 6, 0);
+  policy->on_expected({NodeId{5}, 0, keys.of(told)}, {8, 9});
+  use(8, 20);
+  EXPECT_EQ(policy->victim(), NodeId{6});
+  policy->on_unevictable(NodeId{6});
+  EXPECT_EQ(policy->victim(), NodeId{7});
+  policy->check_invariants();
 }
 
 }  // namespace

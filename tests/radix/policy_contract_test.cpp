@@ -42,6 +42,11 @@ class Watched final : public EvictionPolicy {
     policy_->on_used(blocks, stamp, known);
     check();
   }
+  void on_expected(const BlockRun& blocks, const ExpectedUse& use) override {
+    EXPECT_FALSE(blocks.keys.empty());
+    policy_->on_expected(blocks, use);
+    check();
+  }
   void on_removed(const BlockRun& blocks) override {
     for (const BlockKey& key : blocks.keys) EXPECT_EQ(blocks_[key]--, 1);
     policy_->on_removed(blocks);
@@ -107,9 +112,10 @@ class TwoTiers {
 
   void step() {
     if (random_.chance(0.02)) replace_policy();
-    switch (random_.below(6)) {
+    switch (random_.below(7)) {
       case 0:
       case 1: request(); break;
+      case 5: expect(); break;
       case 2: let_go(); break;
       case 3: read_or_not(); break;
       case 4: give_up(random_.chance(0.5) ? Tier::device : Tier::host); break;
@@ -153,6 +159,13 @@ class TwoTiers {
     }
     tree_.touch(whole, stamp_);
     held_.push_back(whole);
+  }
+  void expect() {
+    std::vector<std::uint64_t> names(random_.between(1, 7));
+    for (std::uint64_t& name : names) name = random_.chance(0.6) ? 0 : random_.below(3);
+    const std::uint64_t uses = random_.below(12);
+    (void)tree_.expect(tree_.find(keys_.of(names)),
+                       random_.chance(0.3) ? ExpectedUse{} : ExpectedUse{stamp_ + uses, stamp_ + 2 * uses});
   }
   void let_go() {
     if (held_.empty()) return;

@@ -50,7 +50,7 @@ class Run(NamedTuple):
     first: int
     """The index of the first chunk in the chain."""
     beside: tuple[Chain, int] | None = None
-    """Of chunks that stand alone: each is of use only with one chunk of this chain, the last of them with the last one before this
+    """Of chunks that stand alone: each is of use only with one chunk of this chain; the last of them with the one before this
     index."""
 
     def between(self, keys: Sequence[OffloadKey]) -> Run:
@@ -131,8 +131,8 @@ class Chains:
                 chain, index = owner
                 window = self._windows[key[_GROUP]]
                 span = -(-window.chunks * window.tokens // self._tokens[self._owner])
-                begin, end = known(chain) - span, known(chain)
-                if index < len(chain.keys) - span - _SPARE and not begin <= index < end:
+                branch = known(chain)
+                if index < len(chain.keys) - span - _SPARE and not branch - span <= index < branch:
                     continue
             useful.append(key)
         return useful

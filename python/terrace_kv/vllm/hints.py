@@ -5,7 +5,7 @@ In kv_transfer_params, which vLLM's HTTP server passes:
     {"terrace": {"session": "ended"}}       after this request, nobody continues its prefix
     {"terrace": {"returns_in": 12.5}}       a request is expected to continue it about so many seconds after its end
 
-The same as a KV hint of vLLM: an action of the type "terrace.session" with the payload {"session": "ended"} or {"returns_in": 12.5}.
+The same as a KV hint of vLLM: an action of the type "terrace.session", whose payload is one of the two objects.
 """
 
 from __future__ import annotations

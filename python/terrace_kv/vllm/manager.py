@@ -301,8 +301,8 @@ class TerraceOffloadingManager(OffloadingManager):
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Drops the record of the request. This is not a use of its chunks: its loads and stores were. If it has told when its prefix
-        is used next, the cache is told, too."""
+        """Drops the record of the request. This is not a use of its chunks: its loads and stores were. If it has told when its
+        prefix is used next, the cache is told, too."""
         if (use := self._next_uses.pop(req_context.req_id, None)) is not None:
             self._metrics.counts.hints += 1
             for chain in self._chains.of(req_context.req_id):

@@ -98,8 +98,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 logger.info("Terrace: chunks of group %d stand alone: its kind is not known", group.group_id)
                 continue
             logger.info(
-                "Terrace: of group %d, chunks are kept where a prompt ends or others went on differently, because a token attends "
-                "to %d of them",
+                "Terrace: of group %d, chunks are kept where a prompt ends or others went on differently: a token attends to %d",
                 group.group_id,
                 window.chunks,
             )

@@ -160,9 +160,10 @@ class TieredPool {
 
   /// Updates the last use of those blocks that are cached.
   void use_named(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
+  /// The same as PrefixTree::expect.
+  std::uint32_t expect(Prefix prefix, const ExpectedUse& use) { return residency_.expect(prefix, use); }
   /// The request with this stamp, or the one that was the last to use these blocks, has written so many output tokens. The former
   /// still pins its blocks.
-  std::uint32_t expect(Prefix prefix, const ExpectedUse& use) { return residency_.expect(prefix, use); }
   void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { residency_.end_request(stamp, output_tokens); }
   void end_request(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t output_tokens);
   /// Starts a load job. The order has been checked (NamedCopies::check). `stamp`: the stamp of this use of the blocks. If they

@@ -1,4 +1,4 @@
-// What an engine tells about the next use of a prefix reaches the eviction policies: as numbers of uses, by the pace of requests.
+// An engine tells when a prefix is used next: the eviction policies get it as a number of uses, by the pace of requests.
 
 #include "radix/eviction/lru_policy.hpp"
 #include "runtime/cache/control/use_pace.hpp"

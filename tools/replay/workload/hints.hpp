@@ -10,8 +10,8 @@
 
 namespace terrace::tools {
 
-/// What the cache is told about sessions (--hints). All but `none` know the rest of the trace: they show what hints can bring at
-/// most.
+/// The hints that a replay gives the cache (--hints). All but `none` know the rest of the trace: they show how much hints can
+/// bring at most.
 enum class Hints : unsigned char {
   none,
   ended,    ///< after the last request of a session, that it has ended
@@ -43,7 +43,7 @@ class Oracle {
   void add(const TraceRequest& request, std::uint32_t block_tokens);
   /// Decides all hints, when all requests have been added.
   void prepare();
-  /// What is told after this request (from 0); nothing for most.
+  /// Returns the hint that is given after this request (from 0); most have none.
   [[nodiscard]] std::optional<Hint> after(std::size_t request) const { return hints_[request]; }
   [[nodiscard]] std::size_t requests() const { return requests_.size(); }
 
