@@ -148,7 +148,7 @@ void AdaptivePolicy::end_late() const {
   while (const std::optional<LeafAge> last = leaves_.oldest(expected_line)) {
     const LeafAge next = *leaves_.newest(expected_line, last->priority());
     const Told* const told = expected(next.node);
-    // A pinned leaf may have been used, and told of again, since it came to this line (keeps_pinned). Its turn is when it is unpinned.
+    // A pinned leaf may have been used, and told of again, since it came to this line (keeps_pinned): it waits for its unpin.
     const bool is_known = told != nullptr && told->leaf.node == next.node;
     if (!is_known || told->use.until >= now_) return;
     ++expected_uses_.late;
