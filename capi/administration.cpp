@@ -1,7 +1,9 @@
+#include "capi/cache.hpp"
 #include "capi/keys.hpp"
-#include "capi/offload.hpp"
 #include "capi/status.hpp"
+#include "runtime/admin/command.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <stdexcept>
@@ -18,6 +20,8 @@ static_assert(static_cast<int>(WriteBackOrder::Target::shared) == TERRACE_TARGET
 static_assert(static_cast<int>(WriteBackOutcome::cancelled) == TERRACE_OUTCOME_CANCELLED);
 static_assert(static_cast<int>(WriteBackState::deadline_exceeded) == TERRACE_JOB_DEADLINE_EXCEEDED);
 static_assert(static_cast<int>(KvEvent::Kind::cleared) == TERRACE_CACHE_CLEARED);
+static_assert(static_cast<int>(CacheStatus::cleared) == 2);
+static_assert(usual_priority == TERRACE_USUAL_PRIORITY && highest_priority == TERRACE_HIGHEST_PRIORITY);
 
 terrace_cache_event to_c(const KvEvent& event) {
   terrace_cache_event to{};
@@ -25,7 +29,7 @@ terrace_cache_event to_c(const KvEvent& event) {
   if (event.parent) to.parent = key_to_c(*event.parent);
   to.tenant = event.tenant.value();
   to.kind = static_cast<uint32_t>(event.kind);
-  to.source = static_cast<uint32_t>(event.source) + 1;  // the numbers of terrace_offload_look_up()
+  to.source = source_to_c(event.source);
   to.depth = event.depth;
   to.group = event.group.value();
   return to;
@@ -34,34 +38,102 @@ terrace_cache_event to_c(const KvEvent& event) {
 }  // namespace
 }  // namespace terrace::capi
 
-terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags) {
-  return on(cache, __func__, [&] {
-    constexpr uint32_t known = TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | 1U;
+terrace_status terrace_cache_clear(terrace_cache* cache, uint32_t flags) {
+  return on(cache, __func__, [&]() -> terrace::Result<void> {
+    constexpr uint32_t known =
+        TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | TERRACE_CLEAR_WAIT | TERRACE_CLEAR_IDLE_ONLY | 1U;
     if ((flags & ~known) != 0) {
-      throw std::invalid_argument{"flags is " + std::to_string(flags) +
-                                  ", must be a sum of TERRACE_CLEAR_KEEP_STORAGE and TERRACE_CLEAR_KEEP_SHARED"};
+      throw std::invalid_argument{"flags is " + std::to_string(flags) + ", must be a sum of TERRACE_CLEAR_ numbers"};
     }
-    cache->cache().clear(
-        {.keep_storage = (flags & TERRACE_CLEAR_KEEP_STORAGE) != 0, .keep_shared = (flags & TERRACE_CLEAR_KEEP_SHARED) != 0});
+    const terrace::ClearOptions options{.wait = (flags & TERRACE_CLEAR_WAIT) != 0,
+                                        .keep_storage = (flags & TERRACE_CLEAR_KEEP_STORAGE) != 0,
+                                        .keep_shared = (flags & TERRACE_CLEAR_KEEP_SHARED) != 0};
+    if ((flags & TERRACE_CLEAR_IDLE_ONLY) != 0) return cache->cache().reset(options);
+    cache->cache().clear(options);
+    return {};
   });
 }
 
-terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision) {
+terrace_status terrace_cache_resume(terrace_cache* cache) {
+  return on(cache, __func__, [&] { return cache->cache().resume(); });
+}
+
+terrace_status terrace_cache_resume_shared(terrace_cache* cache, const char* weights_revision) {
   return on(cache, __func__, [&] {
     return weights_revision == nullptr ? cache->cache().resume_shared() : cache->system.resume_shared(weights_revision);
   });
 }
 
-terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
+terrace_status terrace_cache_pause_transfers(terrace_cache* cache) {
+  return on(cache, __func__, [&] { cache->cache().pause_transfers(); });
+}
+
+terrace_status terrace_cache_resume_transfers(terrace_cache* cache) {
+  return on(cache, __func__, [&] { cache->cache().resume_transfers(); });
+}
+
+terrace_status terrace_cache_set(terrace_cache* cache, const char* option, const char* value) {
   return on(cache, __func__, [&] {
-    if (tier != TERRACE_TIER_HOST && tier != TERRACE_TIER_STORAGE) {
-      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_HOST or TERRACE_TIER_STORAGE"};
+    need(option, "option");
+    need(value, "value");
+    return cache->cache().change(terrace::admin::changed(cache->cache().settings(), {{{option, value}}}));
+  });
+}
+
+terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
+  return on(cache, __func__, [&] {
+    if (tier > TERRACE_TIER_STORAGE || (tier == TERRACE_TIER_DEVICE && cache->offload)) {
+      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_HOST or TERRACE_TIER_STORAGE" +
+                                  (cache->offload ? "" : ", or TERRACE_TIER_DEVICE")};
     }
     return cache->cache().resize(static_cast<terrace::Tier>(tier), terrace::Blocks{blocks}, terrace::PoolId{pool});
   });
 }
 
-terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out) {
+terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace_cache_statistics* out) {
+  return on(cache, __func__, [&] {
+    const terrace::Cache& of = cache->cache();
+    const terrace::ManagerStats stats = of.stats();
+    const terrace::MovedTotals moved = of.moved();
+    const terrace::Usage device = cache->offload ? terrace::Usage{} : of.usage(terrace::Tier::device);
+    const terrace::Usage host = of.usage(terrace::Tier::host);
+    terrace_cache_statistics value{};
+    value.requests = stats.requests.requests;
+    value.asked = stats.requests.asked;
+    value.found_device = stats.requests.found[terrace::Source::device];
+    value.found_host = stats.requests.found[terrace::Source::host];
+    value.found_storage = stats.requests.found[terrace::Source::storage];
+    value.found_shared = stats.requests.found[terrace::Source::shared];
+    value.missed = stats.requests.miss;
+    value.preempted = stats.preempted.requests;
+    value.refused_no_room = stats.refused_no_room;
+    value.refused_never_fits = stats.refused_never_fits;
+    value.aborted = stats.aborted;
+    value.load_failures = stats.load_failures;
+    value.duplicates = stats.duplicates;
+    value.device_blocks = device.blocks;
+    value.device_free = device.free;
+    value.device_evictable = device.evictable;
+    value.host_blocks = host.blocks;
+    value.host_free = host.free;
+    value.evicted_device = stats.evicted_device;
+    value.evicted_host = stats.evicted_host;
+    value.dropped_lost = stats.dropped_lost;
+    value.swapped_out_bytes = count(moved.swap_out.bytes);
+    value.swapped_in_bytes = count(moved.swap_in.bytes);
+    value.storage_read_bytes = count(moved.storage_reads.bytes);
+    value.storage_written_bytes = count(moved.storage_writes.bytes);
+    value.durable_blocks = of.durability().durable_blocks;
+    value.live = cache->live.size();
+    value.erasing = of.erasing() ? 1 : 0;
+    value.shared_off = of.shared_is_off() ? 1 : 0;
+    value.link_down = of.link_health().in_use ? 0 : 1;
+    value.cleared = static_cast<uint64_t>(of.status());
+    write_struct("out", value, out);
+  });
+}
+
+terrace_status terrace_offload_read_statistics(const terrace_cache* cache, terrace_offload_statistics* out) {
   return on(cache, __func__, [&] {
     const terrace::OffloadTotals jobs = cache->offload->totals();
     const terrace::ManagerStats stats = cache->cache().stats();
@@ -108,11 +180,11 @@ terrace_status terrace_offload_read_statistics(const terrace_offload* cache, ter
   });
 }
 
-terrace_status terrace_offload_record_events(terrace_offload* cache) {
+terrace_status terrace_cache_record_events(terrace_cache* cache) {
   return on(cache, __func__, [&] { cache->cache().record_events(); });
 }
 
-terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count) {
+terrace_status terrace_cache_events(terrace_cache* cache, const terrace_cache_event** events, size_t* count) {
   return on(cache, __func__, [&] {
     give("events", events, count, [&]() -> auto& {
       cache->cache_events.clear();
@@ -124,7 +196,7 @@ terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cach
   });
 }
 
-terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count) {
+terrace_status terrace_cache_event_expiries(terrace_cache* cache, const int64_t** expire_after, size_t* count) {
   return on(cache, __func__, [&] {
     give("expire_after", expire_after, count, [&]() -> auto& {
       cache->expiries.clear();
@@ -134,7 +206,70 @@ terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int6
   });
 }
 
-terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job) {
+// ---- hints, pins, quotas
+
+terrace_status terrace_cache_pin(terrace_cache* cache, const terrace_key* keys, size_t count, int64_t longest, uint64_t* pin) {
+  return on(cache, __func__, [&] {
+    need(pin, "pin");
+    *pin = value_of(cache->cache().pin(keys_of(keys, count), time_from_now(longest))).value();
+  });
+}
+
+terrace_status terrace_cache_unpin(terrace_cache* cache, uint64_t pin) {
+  return on(cache, __func__, [&] { return cache->cache().unpin(terrace::PinId{pin}); });
+}
+
+terrace_status terrace_cache_retain(terrace_cache* cache, const terrace_key* keys, size_t count, uint32_t priority,
+                                    int64_t longest, uint64_t* retention) {
+  return on(cache, __func__, [&] {
+    need(retention, "retention");
+    if (priority > TERRACE_HIGHEST_PRIORITY) {
+      throw std::invalid_argument{"priority is " + std::to_string(priority) + ", must be from 0 to " +
+                                  std::to_string(TERRACE_HIGHEST_PRIORITY)};
+    }
+    *retention =
+        value_of(cache->cache().retain(keys_of(keys, count), static_cast<terrace::Priority>(priority), time_from_now(longest)))
+            .value();
+  });
+}
+
+terrace_status terrace_cache_end_retention(terrace_cache* cache, uint64_t retention) {
+  return on(cache, __func__, [&] { return cache->cache().end_retention(terrace::RetentionId{retention}); });
+}
+
+terrace_status terrace_cache_expect_use(terrace_cache* cache, const terrace_key* keys, size_t count, int64_t in) {
+  return on(cache, __func__, [&] { return cache->cache().expect_use(keys_of(keys, count), expected_after(in)); });
+}
+
+terrace_status terrace_cache_set_quota(terrace_cache* cache, uint64_t tenant, uint32_t device_blocks, uint32_t host_blocks,
+                                       uint16_t pool) {
+  return on(cache, __func__, [&] {
+    const terrace::TenantQuota quota{terrace::Blocks{device_blocks}, terrace::Blocks{host_blocks}};
+    return cache->cache().set_quota(terrace::TenantId{tenant}, quota, terrace::PoolId{pool});
+  });
+}
+
+terrace_status terrace_cache_remove_quota(terrace_cache* cache, uint64_t tenant, uint16_t pool) {
+  return on(cache, __func__, [&] { return cache->cache().remove_quota(terrace::TenantId{tenant}, terrace::PoolId{pool}); });
+}
+
+terrace_status terrace_cache_tenant_blocks(const terrace_cache* cache, uint64_t tenant, uint32_t tier, uint16_t pool,
+                                           uint64_t* blocks) {
+  return on(cache, __func__, [&] {
+    need(blocks, "blocks");
+    if (tier > TERRACE_TIER_HOST) {
+      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_DEVICE or TERRACE_TIER_HOST"};
+    }
+    const auto held =
+        cache->cache().tenant_blocks(terrace::TenantId{tenant}, static_cast<terrace::Tier>(tier), terrace::PoolId{pool});
+    if (!held) throw Refusal{TERRACE_NOT_FOUND, "tenant " + std::to_string(tenant) + " has no quota in this pool"};
+    *blocks = *held;
+  });
+}
+
+// ---- write-back jobs
+
+terrace_status terrace_write_back_start(terrace_cache* cache, const terrace_write_back* order, uint64_t* job) {
   return on(cache, __func__, [&] {
     need(job, "job");
     const terrace_write_back given = read_struct("order", order, offsetof(terrace_write_back, target));
@@ -159,19 +294,19 @@ terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_wr
   });
 }
 
-terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job) {
+terrace_status terrace_write_back_pause(terrace_cache* cache, uint64_t job) {
   return on(cache, __func__, [&] { return cache->cache().pause_write_back(terrace::WriteBackId{job}); });
 }
 
-terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job) {
+terrace_status terrace_write_back_resume(terrace_cache* cache, uint64_t job) {
   return on(cache, __func__, [&] { return cache->cache().resume_write_back(terrace::WriteBackId{job}); });
 }
 
-terrace_status terrace_write_back_cancel(terrace_offload* cache, uint64_t job) {
+terrace_status terrace_write_back_cancel(terrace_cache* cache, uint64_t job) {
   return on(cache, __func__, [&] { return cache->cache().cancel_write_back(terrace::WriteBackId{job}); });
 }
 
-terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t job, terrace_write_back_progress* out) {
+terrace_status terrace_write_back_read(const terrace_cache* cache, uint64_t job, terrace_write_back_progress* out) {
   return on(cache, __func__, [&] {
     const std::optional<terrace::WriteBackProgress> now = cache->cache().write_back(terrace::WriteBackId{job});
     if (!now) throw Refusal{terrace::Errc::not_found};
@@ -193,7 +328,7 @@ terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t jo
   });
 }
 
-terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job, const terrace_write_back_result** results,
+terrace_status terrace_write_back_results(terrace_cache* cache, uint64_t job, const terrace_write_back_result** results,
                                           size_t* count) {
   return on(cache, __func__, [&] {
     give("results", results, count, [&]() -> auto& {
@@ -204,5 +339,14 @@ terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job, 
       }
       return cache->write_backs;
     });
+  });
+}
+
+terrace_status terrace_cache_checkpoint(terrace_cache* cache, int64_t longest, uint64_t* durable) {
+  return on(cache, __func__, [&] {
+    if (longest < 0) throw std::invalid_argument{"longest is " + std::to_string(longest) + ", must be nanoseconds from 0 on"};
+    const terrace::CheckpointReport report =
+        value_of(cache->cache().checkpoint(std::min<terrace::Duration>(terrace::Duration{longest}, std::chrono::years{1})));
+    if (durable != nullptr) *durable = report.left.durable_blocks;
   });
 }

@@ -1,5 +1,7 @@
 #include "capi/status.hpp"
 
+#include "terrace/request.hpp"
+
 #include <boost/system/system_error.hpp>
 
 #include <poll.h>
@@ -90,6 +92,12 @@ TimePoint time_from_now(int64_t nanoseconds) noexcept {
 }
 
 TimePoint deadline_of(int64_t nanoseconds) noexcept { return nanoseconds == 0 ? never : time_from_now(nanoseconds); }
+
+Duration expected_after(int64_t nanoseconds) {
+  if (nanoseconds >= 0) return nanoseconds == TERRACE_NEVER ? no_use : Duration{nanoseconds};
+  throw std::invalid_argument{"the time of the next use is " + std::to_string(nanoseconds) +
+                              ", must be nanoseconds from 0 on, or TERRACE_NEVER"};
+}
 
 int64_t until(TimePoint when) noexcept {
   if (when == never) return TERRACE_NEVER;

@@ -81,6 +81,10 @@ T value_of(Result<T> result) {
   return std::move(*result);
 }
 
+inline void value_of(const Result<void>& result) {
+  if (!result) throw Refusal{result.error()};
+}
+
 /// Makes the list that `fill()` returns the result of a call. If it throws, the result is an empty list.
 template <class T, class Fill>
 void give(const char* name, const T** first, std::size_t* count, const Fill& fill) {
@@ -127,6 +131,8 @@ void write_struct(const char* name, T value, T* out, std::size_t first = sizeof(
 [[nodiscard]] TimePoint time_from_now(int64_t nanoseconds) noexcept;
 /// Does the same for the deadline in a structure, where 0 means none.
 [[nodiscard]] TimePoint deadline_of(int64_t nanoseconds) noexcept;
+/// Converts the time of an expected use, where TERRACE_NEVER means that there is none. Throws if it is negative.
+[[nodiscard]] Duration expected_after(int64_t nanoseconds);
 /// Returns the nanoseconds from now until `when`, at least 0; TERRACE_NEVER for `never`.
 [[nodiscard]] int64_t until(TimePoint when) noexcept;
 /// Waits until the descriptor is readable, or one of the two times has come.

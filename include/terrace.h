@@ -122,6 +122,50 @@ TERRACE_C_API terrace_status terrace_keys_of_tokens(const void* key_namespace, s
                                                     const uint32_t* tokens, size_t count, uint32_t block_tokens,
                                                     terrace_key* out);
 
+/// The fields that all keys of a namespace share: terrace::RootFields. If any field differs, all keys differ. Bytes that are null
+/// are absent, which differs from empty.
+typedef struct terrace_root {
+  size_t struct_size;
+  const void* model_digest;
+  size_t model_digest_bytes;
+  const void* fingerprint;
+  size_t fingerprint_bytes;
+  const char* adapter;      ///< of LoRA; null: none
+  const char* tenant_salt;  ///< null: none
+  uint64_t weight_epoch;
+} terrace_root;
+
+/// The tokens of one sequence, and the keys of its full blocks. A terrace::KeyChain (<terrace/keys.hpp>). Hashing costs a
+/// fraction of a microsecond for each block, so keep the chain of a conversation, and append the tokens of its next turn.
+typedef struct terrace_chain terrace_chain;
+/// `block_tokens` is the number of tokens of a block; with several groups, of a hash unit.
+TERRACE_C_API terrace_status terrace_chain_make(const terrace_root* root, uint32_t block_tokens, terrace_chain** out);
+/// Null is ignored. The chain of a live request (terrace_acquire::chain) stays until the request is released.
+TERRACE_C_API void terrace_chain_destroy(terrace_chain* chain);
+enum { TERRACE_ITEM_MEDIA = 0, TERRACE_ITEM_PROMPT_EMBEDDING = 1 };
+/// A run of tokens that stands for other input, such as the placeholders of an image: terrace::PromptItem.
+typedef struct terrace_item {
+  uint64_t offset;  ///< of its first token, from the first token of the chain
+  uint64_t length;  ///< in tokens
+  const void* digest;
+  size_t digest_bytes;
+  uint32_t kind;  ///< TERRACE_ITEM_...
+  uint32_t reserved;
+} terrace_item;
+/// Adds items, before the first block that they overlap is complete.
+TERRACE_C_API terrace_status terrace_chain_add_items(terrace_chain* chain, const terrace_item* items, size_t count);
+/// Appends tokens. Those of an incomplete last block wait for more.
+TERRACE_C_API terrace_status terrace_chain_append(terrace_chain* chain, const uint32_t* tokens, size_t count);
+/// Returns the keys of all full blocks, valid until the next append.
+TERRACE_C_API terrace_status terrace_chain_keys(const terrace_chain* chain, const terrace_key** keys, size_t* count);
+/// Returns the number of tokens in the chain, those of the incomplete block included; 0 for null.
+TERRACE_C_API uint64_t terrace_chain_tokens(const terrace_chain* chain);
+/// Returns the number of the chain's tenant, for quotas and statistics: all chains with an equal root have the same.
+TERRACE_C_API uint64_t terrace_chain_tenant(const terrace_chain* chain);
+/// Sets `shorter` to the largest number of blocks, at most `blocks`, that does not end inside a media item. An engine whose
+/// encoder computes an item as a whole limits the hits of a request to it (TERRACE_ACQUIRE_HITS_MAX).
+TERRACE_C_API terrace_status terrace_chain_before_media(const terrace_chain* chain, uint32_t blocks, uint32_t* shorter);
+
 // ---- opening
 
 enum { TERRACE_LOG_INFO = 0, TERRACE_LOG_WARNING = 1, TERRACE_LOG_ERROR = 2 };
@@ -158,10 +202,10 @@ typedef struct terrace_open_options {
   /// Null: nothing is logged. The option log.level selects the messages.
   terrace_log_function log;
   void* log_context;
-  /// For terrace_offload_open() only: the engine's memory. None: the device allocates the blocks.
+  /// For caches only: the engine's memory. None: the device allocates the blocks.
   const terrace_device_region* regions;
   size_t region_count;
-  /// For terrace_offload_open() only: host memory of the caller, at most one entry for each pool.
+  /// For caches only: host memory of the caller, at most one entry for each pool.
   const terrace_host_rows* host_rows;
   size_t host_rows_count;
 } terrace_open_options;
@@ -350,20 +394,19 @@ TERRACE_C_API const char* terrace_store_io(terrace_store* store);
 
 // ---- a cache below an engine that owns the blocks of its devices
 
-/// Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself. The engine queries
-/// the cache, and orders jobs. It is a terrace::CacheSystem with a terrace::OffloadCache (<terrace/offload_cache.hpp>).
-typedef struct terrace_offload terrace_offload;
+/// A cache, of which there are two kinds. Calls whose names begin with terrace_cache_ are for both, unless their comment says
+/// otherwise. One that terrace_cache_open() has made also owns the blocks of the devices: see "a cache that owns the blocks of
+/// its devices". It is a terrace::CacheSystem with its terrace::Cache (<terrace/cache.hpp>).
+typedef struct terrace_cache terrace_cache;
+/// One that terrace_offload_open() has made keeps blocks in host memory and in storage, for an engine that allocates the blocks
+/// of its devices itself. The engine queries the cache, and orders jobs. It is a terrace::CacheSystem with a
+/// terrace::OffloadCache
+/// (<terrace/offload_cache.hpp>). With any other, calls whose names begin with terrace_offload_ fail with
+/// TERRACE_INVALID_ARGUMENT.
+typedef terrace_cache terrace_offload;
 
 /// Makes the devices, host memory, storage and the cache that the configuration describes. engine-owns-slots is always on.
 TERRACE_C_API terrace_status terrace_offload_open(const terrace_open_options* options, terrace_offload** out);
-/// Ends all work within the time, as CacheSystem::close, and frees the cache. Returns 1 if all work has ended. Returns 0 if a new
-/// thread continues the work; then memory that jobs name and the engine's regions must stay valid for the rest of the process.
-/// Null is ignored.
-TERRACE_C_API int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout);
-
-/// Returns the size of a block of the pool; 0 if there is no such pool.
-TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool);
-
 enum { TERRACE_MISS = 0, TERRACE_PENDING = 1, TERRACE_HOST = 2, TERRACE_STORAGE = 3 };
 enum { TERRACE_SHARED = 4 };  ///< only as the source of a loaded block: the shared store
 /// A flag to add to the number of the pool in calls with keys, and in terrace_order::pool: each key names an unchained block.
@@ -397,7 +440,7 @@ typedef struct terrace_order {
   uint16_t pool;
   uint16_t shared;  ///< 1: a load reads blocks that no tier has from the shared store
   uint64_t tenant;
-  uint64_t after;     ///< the job starts after the device has reached this point of terrace_offload_signal(); 0: none
+  uint64_t after;     ///< the job starts after the device has reached this point of terrace_cache_signal(); 0: none
   int64_t deadline;   ///< 0 or TERRACE_NEVER: none
   uint32_t urgency;   ///< TERRACE_URGENCY_...
   uint32_t by_layer;  ///< 1: report leading layers of a load
@@ -453,46 +496,12 @@ typedef struct terrace_offload_event {
 } terrace_offload_event;
 /// Collects ended work, starts new work, and returns the events since the last call.
 TERRACE_C_API terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count);
-TERRACE_C_API int terrace_offload_fd(const terrace_offload* cache);
-TERRACE_C_API int64_t terrace_offload_next_poll(const terrace_offload* cache);
-TERRACE_C_API terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout);
 /// Rejects all later orders.
 TERRACE_C_API void terrace_offload_stop(terrace_offload* cache);
-/// Pauses the idle service for `longest` nanoseconds, or until a call with 0. The idle service (idle-service in the
-/// configuration) is a thread of the library that continues the work and runs commands of operators when no call was made for 100
-/// ms. The call is for an engine that relies on the results of an earlier call: during the pause, the cache changes only by calls
-/// of the engine.
-TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
-/// Polls until no job is under way. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with the next poll.
-TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
-
-/// Marks all work that is on the stream (a cudaStream_t) now, for terrace_order::after. With several ranks, mark a stream of each
-/// rank; the point is the same on all. For devices in ordinary memory, null stands for the calling thread, whose earlier work is
-/// done at the time of the call.
-TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
 /// Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied (UINT32_MAX: whole
 /// blocks).
 TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream,
                                                    uint32_t rank);
-
-// ---- the cache as a whole
-
-/// Flags of terrace_offload_clear(). With 0, no block from before the clear is ever a hit again, which is required after a change
-/// of the weights. Use a flag to keep blocks only if their keys still identify their content. (1 has no effect: in earlier
-/// headers it requested what 0 does now.)
-enum {
-  TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< stored blocks stay, and can be hits
-  TERRACE_CLEAR_KEEP_SHARED = 0x200    ///< the shared store stays in use, without terrace_offload_resume_shared()
-};
-/// Drops everything that is cached, removes everything from storage, and stops using the shared store until
-/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, removed blocks
-/// may come back after a kill. Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
-TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
-/// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
-/// the same.
-TERRACE_C_API terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision);
-enum { TERRACE_TIER_DEVICE = 0, TERRACE_TIER_HOST = 1, TERRACE_TIER_STORAGE = 2 };
-TERRACE_C_API terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 
 typedef struct terrace_offload_statistics {
   size_t struct_size;
@@ -535,6 +544,295 @@ typedef struct terrace_offload_statistics {
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 
+// ---- a cache that owns the blocks of its devices
+
+/// Makes the devices, host memory, storage and the cache that the configuration describes. Blocks of a request are counted in
+/// hash units, from the start of the sequence: with one group, these are its blocks.
+TERRACE_C_API terrace_status terrace_cache_open(const terrace_open_options* options, terrace_cache** out);
+
+enum { TERRACE_DEVICE = 1 };  ///< a source, besides TERRACE_HOST, TERRACE_STORAGE and TERRACE_SHARED
+/// Blocks of a prefix, by the source in which they were found.
+typedef struct terrace_found {
+  size_t struct_size;
+  uint32_t device;
+  uint32_t host;
+  uint32_t storage;
+  uint32_t shared;
+} terrace_found;
+/// Finds the longest cached prefix whose blocks are in the source `farthest` or a nearer one (0: any). Changes nothing, and does
+/// not ask the shared store.
+TERRACE_C_API terrace_status terrace_cache_match(const terrace_cache* cache, const terrace_key* keys, size_t count,
+                                                 uint32_t farthest, terrace_found* out);
+
+enum {
+  TERRACE_ACQUIRE_HITS_MAX = 1,       ///< hit_units_max counts
+  TERRACE_ACQUIRE_NEW_UNITS_MAX = 2,  ///< new_units_max counts
+  TERRACE_ACQUIRE_DROP_LAST_HIT = 4,  ///< uses one cached block less than was found
+  TERRACE_ACQUIRE_PREEMPTED = 8,      ///< the request was preempted before, and is acquired again
+  TERRACE_ACQUIRE_BY_LAYER = 16       ///< events report leading layers that have arrived
+};
+/// The needs of a request: terrace::AcquireRequest (<terrace/request.hpp>).
+typedef struct terrace_acquire {
+  size_t struct_size;
+  uint64_t request;  ///< its id, chosen by the caller; must differ from the ids of all live requests
+  /// The prompt. terrace_cache_step() appends to it, until the request is released; no other live request may have it. At least
+  /// the last token is not taken from the cache, because the engine needs its result. Null: `keys` are the keys of the full
+  /// blocks, and the caller commits by terrace_cache_commit().
+  terrace_chain* chain;
+  const terrace_key* keys;
+  size_t count;
+  uint32_t units;  ///< all blocks that the request needs now, lookahead included; 0: those of the chain or of the keys
+  uint32_t hit_units_max;
+  uint32_t new_units_max;   ///< blocks to allocate now in addition to cached ones: the first chunk of a prompt
+  uint32_t external_units;  ///< blocks after the cached ones that are filled from elsewhere
+  uint32_t encoder_tokens;
+  uint32_t farthest;  ///< source; 0: any
+  uint32_t flags;     ///< TERRACE_ACQUIRE_...
+  uint32_t reserved;
+  uint64_t tenant;   ///< with a chain, 0 stands for the tenant of the chain
+  int64_t deadline;  ///< of all waits; 0 or TERRACE_NEVER: none
+} terrace_acquire;
+enum { TERRACE_REQUEST_WAITING = 1, TERRACE_REQUEST_FAILED = 2, TERRACE_REQUEST_READY = 3 };
+/// A live request: its state, and where its blocks with keys were found. units = device + host + storage + shared + external +
+/// miss.
+typedef struct terrace_request {
+  size_t struct_size;
+  uint32_t state;  ///< TERRACE_REQUEST_...
+  uint32_t units;
+  uint32_t device;
+  uint32_t host;
+  uint32_t storage;
+  uint32_t shared;
+  uint32_t external;
+  uint32_t miss;             ///< to be computed
+  uint32_t joined;           ///< of those found: blocks that another request was loading
+  uint32_t committed_units;  ///< leading blocks that are shared with other requests; 0 before the request is ready
+  int64_t waited;            ///< nanoseconds until the request was ready, or so far
+} terrace_request;
+/// Gives the request everything that it needs, or fails with TERRACE_NO_ROOM, TERRACE_NEVER_FITS, TERRACE_DUPLICATE_REQUEST or
+/// TERRACE_PAUSED. The request is ready, or waits until an event of terrace_cache_poll() reports it. `out` may be null.
+TERRACE_C_API terrace_status terrace_cache_acquire(terrace_cache* cache, const terrace_acquire* request, terrace_request* out);
+TERRACE_C_API terrace_status terrace_cache_read_request(const terrace_cache* cache, uint64_t request, terrace_request* out);
+/// Adds blocks at the end of the request's block tables, or fails with TERRACE_NO_ROOM and adds none.
+TERRACE_C_API terrace_status terrace_cache_extend(terrace_cache* cache, uint64_t request, uint32_t units);
+/// A block whose content was cached already. The request keeps its own slot.
+typedef struct terrace_duplicate {
+  uint32_t group;
+  uint32_t block;  ///< index in the block table
+  uint32_t own;    ///< slots
+  uint32_t shared;
+} terrace_duplicate;
+/// Shares the request's first `count` blocks, which must hold the data of their keys when the device reaches `written`
+/// (terrace_cache_signal(); 0: they do now). `duplicates` and `duplicate_count` may be null.
+TERRACE_C_API terrace_status terrace_cache_commit(terrace_cache* cache, uint64_t request, const terrace_key* keys, size_t count,
+                                                  uint64_t written, const terrace_duplicate** duplicates,
+                                                  size_t* duplicate_count);
+/// The first `tokens` tokens are computed: the request drops the blocks to which no later token attends. Work up to `last_use`
+/// may still read them. Call it after a commit, and before an extend.
+TERRACE_C_API terrace_status terrace_cache_advance(terrace_cache* cache, uint64_t request, uint64_t tokens, uint64_t last_use);
+enum {
+  TERRACE_RELEASE_USED_UNTIL = 1,  ///< last_use counts
+  TERRACE_RELEASE_OUTPUT_TOKENS = 2,
+  TERRACE_RELEASE_NEXT_USE = 4
+};
+/// How requests end: terrace::Lease (<terrace/request.hpp>).
+typedef struct terrace_release {
+  size_t struct_size;
+  /// Work up to this point may still touch the blocks; 0: no work does. Without TERRACE_RELEASE_USED_UNTIL, the slots are not
+  /// used until the devices have finished all work that they were given: this is safe, and slower.
+  uint64_t last_use;
+  uint64_t output_tokens;  ///< that the request has written
+  int64_t next_use;        ///< nanoseconds; TERRACE_NEVER: its session has ended (terrace_cache_expect_use)
+  uint32_t flags;          ///< TERRACE_RELEASE_...
+  uint32_t reserved;
+} terrace_release;
+/// Ends requests, in any state. `how` is for all of them; null: nothing is told. Fails with TERRACE_UNKNOWN_REQUEST if one of
+/// them is not alive; the others have ended then.
+TERRACE_C_API terrace_status terrace_cache_release(terrace_cache* cache, const uint64_t* requests, size_t count,
+                                                   const terrace_release* how);
+/// The devices have finished all work that they were given: ends the waits of slots whose release has named no last use.
+TERRACE_C_API terrace_status terrace_cache_compute_is_idle(terrace_cache* cache);
+
+/// Returns the block table of a request in a group: one slot for each block. Valid until the next call with this request.
+TERRACE_C_API terrace_status terrace_cache_block_table(const terrace_cache* cache, uint64_t request, uint16_t group,
+                                                       const uint32_t** slots, size_t* count);
+/// Returns the source of each hit of a request, from the first block on.
+TERRACE_C_API terrace_status terrace_cache_hit_sources(terrace_cache* cache, uint64_t request, const uint8_t** sources,
+                                                       size_t* count);
+enum { TERRACE_GROUP_UNKNOWN = 0, TERRACE_GROUP_SERVES = 1, TERRACE_GROUP_DOES_NOT_SERVE = 2 };
+/// Sets `state` to whether the group can serve the hits of the request. Only optional groups may be unable to.
+TERRACE_C_API terrace_status terrace_cache_group_state(const terrace_cache* cache, uint64_t request, uint16_t group,
+                                                       uint32_t* state);
+/// Sets `blocks` to the number of leading blocks of the group that all ready requests share, for cascade attention.
+TERRACE_C_API terrace_status terrace_cache_common_prefix(const terrace_cache* cache, uint16_t group, uint32_t* blocks);
+
+/// The block tables of one group in the caller's memory, one row for each request.
+typedef struct terrace_table {
+  int32_t* rows;
+  size_t stride;      ///< entries from one row to the next, and the most that a row may have
+  uint32_t* lengths;  ///< by row: entries that it has. The call appends the others, and sets the new length.
+  uint32_t group;
+  uint32_t reserved;
+} terrace_table;
+/// What all running requests need before a step is launched. They have been acquired with a chain, and are ready.
+typedef struct terrace_step {
+  size_t struct_size;
+  const uint64_t* requests;
+  size_t count;
+  /// By request: the number of tokens that the sequence has got since the last call, and these tokens, of all requests one after
+  /// another. The call appends them to the chains. `tokens` may be null: none.
+  const uint32_t* token_counts;
+  const uint32_t* tokens;
+  /// By request: leading tokens of the sequence whose KV is computed when the devices reach `written`. The call shares the blocks
+  /// that they fill.
+  const uint64_t* computed_tokens;
+  /// By request: tokens for which the step needs slots, lookahead included; null: as many as the sequence has.
+  const uint64_t* needed_tokens;
+  uint64_t written;      ///< a point of terrace_cache_signal(); 0: it has been reached
+  const uint32_t* rows;  ///< by request: its row in the tables; null: i
+  const terrace_table* tables;
+  size_t table_count;
+  /// By request: TERRACE_OK, TERRACE_NO_ROOM (its tokens are appended and its blocks shared, but it has no slots for more:
+  /// preempt a request, and call again for it without tokens), TERRACE_NEVER_FITS (likewise), TERRACE_UNKNOWN_REQUEST,
+  /// TERRACE_NOT_READY, TERRACE_INVALID_ARGUMENT.
+  terrace_status* statuses;
+  uint32_t advance;  ///< 1: blocks to which no later token attends are dropped (terrace_cache_advance)
+  uint32_t reserved;
+} terrace_step;
+/// Appends, commits, advances and extends for each request, and writes the new entries of its block tables. Returns the first
+/// error in `statuses`; the other requests are served.
+TERRACE_C_API terrace_status terrace_cache_step(terrace_cache* cache, const terrace_step* step);
+
+typedef struct terrace_request_event {
+  uint64_t request;
+  terrace_status status;  ///< of the end of a wait: TERRACE_OK: ready; otherwise the request has failed, and must be released
+  uint32_t layers;        ///< not 0: the wait continues, and so many leading layers have arrived
+} terrace_request_event;
+/// Collects ended work, starts new work, and returns the events since the last call.
+TERRACE_C_API terrace_status terrace_cache_poll(terrace_cache* cache, const terrace_request_event** events, size_t* count);
+/// Starts the copies that the calls of this step have requested. Call it before the step is launched.
+TERRACE_C_API terrace_status terrace_cache_end_step(terrace_cache* cache);
+/// Makes the stream wait, on the device, until the leading layers of all hits of the request have arrived (UINT32_MAX: whole
+/// blocks). Fails with TERRACE_NOT_READY while some copies are not on the device yet.
+TERRACE_C_API terrace_status terrace_cache_await(terrace_cache* cache, uint64_t request, uint32_t layers, void* stream,
+                                                 uint32_t rank);
+
+/// Copies blocks of a future request from storage and the shared store (`farthest`; 0: any) to host memory, until the deadline.
+/// `tenant` is stored with blocks of the shared store. Fails with TERRACE_REFUSED if too many prefetches run.
+TERRACE_C_API terrace_status terrace_cache_prefetch(terrace_cache* cache, const terrace_key* keys, size_t count,
+                                                    uint32_t farthest, uint64_t tenant, int64_t deadline, uint64_t* prefetch);
+TERRACE_C_API terrace_status terrace_cache_cancel_prefetch(terrace_cache* cache, uint64_t prefetch);
+/// Sets `running` to 1 while the prefetch brings blocks or waits for an answer, and to 0 after that.
+TERRACE_C_API terrace_status terrace_cache_prefetching(const terrace_cache* cache, uint64_t prefetch, int32_t* running);
+
+/// Drops the device and host copies of the prefix from its end, up to the first block that is held. `freed` (may be null) is the
+/// number of device blocks. Fails with TERRACE_NOT_FOUND, TERRACE_IN_USE (the last block is held).
+TERRACE_C_API terrace_status terrace_cache_drop(terrace_cache* cache, const terrace_key* keys, size_t count, uint32_t* freed);
+/// Evicts the blocks in these device slots, and all that follow them, from every tier: their bytes have turned out to be wrong.
+/// `evicted` (may be null) is the number of blocks. `in_use` are the named slots whose blocks are held, and stay.
+TERRACE_C_API terrace_status terrace_cache_evict(terrace_cache* cache, const uint32_t* slots, size_t count, uint16_t pool,
+                                                 uint32_t* evicted, const uint32_t** in_use, size_t* in_use_count);
+/// The engine has put its memory elsewhere: terrace::CacheSystem::relocate. Ranks without a region stay.
+TERRACE_C_API terrace_status terrace_cache_relocate(terrace_cache* cache, const terrace_device_region* regions, size_t count);
+
+// ---- both kinds of caches
+
+/// Ends all requests and all work within the time, as CacheSystem::close, and frees the cache. Returns 1 if all work has ended.
+/// Returns 0 if a new thread continues the work; then memory that jobs name and the engine's regions must stay valid for the rest
+/// of the process. Null is ignored.
+TERRACE_C_API int32_t terrace_cache_destroy(terrace_cache* cache, int64_t timeout);
+
+/// Returns the size of a block of the pool; 0 if there is no such pool.
+TERRACE_C_API uint64_t terrace_cache_block_bytes(const terrace_cache* cache, uint16_t pool);
+
+/// Returns a descriptor that is readable when a poll has something. It belongs to the cache.
+TERRACE_C_API int terrace_cache_fd(const terrace_cache* cache);
+/// Returns the time after which a poll is due even if the descriptor is not readable.
+TERRACE_C_API int64_t terrace_cache_next_poll(const terrace_cache* cache);
+/// Waits until the descriptor is readable, or terrace_cache_next_poll() or the time-out has come.
+TERRACE_C_API terrace_status terrace_cache_wait(const terrace_cache* cache, int64_t timeout);
+/// Pauses the idle service for `longest` nanoseconds, or until a call with 0. The idle service (idle-service in the
+/// configuration) is a thread of the library that continues the work and runs commands of operators when no call was made for 100
+/// ms. The call is for an engine that relies on the results of an earlier call: during the pause, the cache changes only by calls
+/// of the engine.
+TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
+/// Polls until no work is under way. It does not wait for requests. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with
+/// the next poll.
+TERRACE_C_API terrace_status terrace_cache_drain(terrace_cache* cache, int64_t timeout);
+
+/// Marks all work that is on the stream (a cudaStream_t) now, for calls that take a point of the device. With several ranks, mark
+/// a stream of each rank; the point is the same on all. For devices in ordinary memory, null stands for the calling thread, whose
+/// earlier work is done at the time of the call.
+TERRACE_C_API terrace_status terrace_cache_signal(terrace_cache* cache, void* stream, uint32_t rank, uint64_t* point);
+
+/// Flags of terrace_cache_clear(). With 0, no block from before the clear is ever a hit again, which is required after a change
+/// of the weights. Use a flag to keep blocks only if their keys still identify their content. (1 has no effect: in earlier
+/// headers it requested what 0 does now.)
+enum {
+  TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< stored blocks stay, and can be hits
+  TERRACE_CLEAR_KEEP_SHARED = 0x200,   ///< the shared store stays in use, without terrace_cache_resume_shared()
+  TERRACE_CLEAR_WAIT = 0x400,          ///< nothing is served until work and requests have ended, and terrace_cache_resume()
+  TERRACE_CLEAR_IDLE_ONLY = 0x800      ///< fails with TERRACE_IN_USE, and clears nothing, if a request is alive
+};
+/// Drops everything that is cached, removes everything from storage, and stops using the shared store until
+/// terrace_cache_resume_shared(). It does not wait for the disk: while terrace_cache_statistics::erasing is 1, removed blocks
+/// may come back after a kill. Live requests keep their slots; requests that wait fail with TERRACE_CLEARED. Fails with
+/// TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
+TERRACE_C_API terrace_status terrace_cache_clear(terrace_cache* cache, uint32_t flags);
+/// Returns to service after a clear with TERRACE_CLEAR_WAIT. Fails with TERRACE_PAUSED while cleared blocks are on device or
+/// host.
+TERRACE_C_API terrace_status terrace_cache_resume(terrace_cache* cache);
+/// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
+/// the same.
+TERRACE_C_API terrace_status terrace_cache_resume_shared(terrace_cache* cache, const char* weights_revision);
+/// No copy, read or write starts between the two calls.
+TERRACE_C_API terrace_status terrace_cache_pause_transfers(terrace_cache* cache);
+TERRACE_C_API terrace_status terrace_cache_resume_transfers(terrace_cache* cache);
+/// Changes an option that can change while a cache serves, as `terrace set` does: name and value as in a configuration, such as
+/// "policy" and "lru".
+TERRACE_C_API terrace_status terrace_cache_set(terrace_cache* cache, const char* option, const char* value);
+enum { TERRACE_TIER_DEVICE = 0, TERRACE_TIER_HOST = 1, TERRACE_TIER_STORAGE = 2 };
+/// Makes a tier of a pool larger or smaller while it serves. Does not wait. Only the host tier and storage of an offload cache.
+TERRACE_C_API terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
+
+/// Counts since the cache was opened, and its state now. Blocks are hash units where requests are counted, and blocks of a pool
+/// otherwise, in all pools.
+typedef struct terrace_cache_statistics {
+  size_t struct_size;
+  uint64_t requests;  ///< that became ready, without preempted ones that came back; as are the next six
+  uint64_t asked;
+  uint64_t found_device;
+  uint64_t found_host;
+  uint64_t found_storage;
+  uint64_t found_shared;
+  uint64_t missed;
+  uint64_t preempted;  ///< preempted requests that came back
+  uint64_t refused_no_room;
+  uint64_t refused_never_fits;
+  uint64_t aborted;  ///< requests that ended before they were ready
+  uint64_t load_failures;
+  uint64_t duplicates;
+  uint64_t device_blocks;  ///< slots of the first pool's device tier; 0 if the engine owns them
+  uint64_t device_free;
+  uint64_t device_evictable;
+  uint64_t host_blocks;  ///< slots of the first pool's host tier
+  uint64_t host_free;
+  uint64_t evicted_device;
+  uint64_t evicted_host;
+  uint64_t dropped_lost;  ///< dropped copies whose block no other tier had
+  uint64_t swapped_out_bytes;
+  uint64_t swapped_in_bytes;
+  uint64_t storage_read_bytes;
+  uint64_t storage_written_bytes;
+  uint64_t durable_blocks;  ///< blocks that would survive a power failure now
+  uint64_t live;            ///< requests that have not been released
+  uint64_t erasing;         ///< 1: blocks that a clear has removed from storage may come back after a kill
+  uint64_t shared_off;      ///< 1: since a clear, the shared store is not used
+  uint64_t link_down;       ///< 1: copies between device and host fail, so none are started
+  uint64_t cleared;         ///< 1: a clear with TERRACE_CLEAR_WAIT is under way; 2: it is complete, and the cache can resume
+} terrace_cache_statistics;
+TERRACE_C_API terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace_cache_statistics* out);
+
 enum { TERRACE_CACHE_STORED = 0, TERRACE_CACHE_REMOVED = 1, TERRACE_CACHE_CLEARED = 2 };
 /// A change of what is cached, for routers and other observers.
 typedef struct terrace_cache_event {
@@ -547,12 +845,53 @@ typedef struct terrace_cache_event {
   uint32_t group;
 } terrace_cache_event;
 /// Starts to record changes. Take the events regularly, because all of them are kept until then.
-TERRACE_C_API terrace_status terrace_offload_record_events(terrace_offload* cache);
-TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count);
-/// Returns a time for each event of the last terrace_offload_events(), in the same order. An event for a copy in the shared store
+TERRACE_C_API terrace_status terrace_cache_record_events(terrace_cache* cache);
+TERRACE_C_API terrace_status terrace_cache_events(terrace_cache* cache, const terrace_cache_event** events, size_t* count);
+/// Returns a time for each event of the last terrace_cache_events(), in the same order. An event for a copy in the shared store
 /// is only a hint, which ends after this time, because no event reports the removal of such a copy. 0: the copy stays until an
 /// event reports its removal, or the time is not known.
+TERRACE_C_API terrace_status terrace_cache_event_expiries(terrace_cache* cache, const int64_t** expire_after, size_t* count);
+
+// The same calls under the names that they had when only offload caches existed.
+TERRACE_C_API int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout);
+TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool);
+TERRACE_C_API int terrace_offload_fd(const terrace_offload* cache);
+TERRACE_C_API int64_t terrace_offload_next_poll(const terrace_offload* cache);
+TERRACE_C_API terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout);
+TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
+TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
+TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
+TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
+TERRACE_C_API terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision);
+TERRACE_C_API terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
+TERRACE_C_API terrace_status terrace_offload_record_events(terrace_offload* cache);
+TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count);
 TERRACE_C_API terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count);
+
+// ---- hints, pins, quotas
+
+/// Pins the cached part of the prefix for so long (TERRACE_NEVER: until terrace_cache_unpin()): device and host do not evict it.
+/// Fails with TERRACE_NOT_FOUND, TERRACE_NO_ROOM (the limit of all pins).
+TERRACE_C_API terrace_status terrace_cache_pin(terrace_cache* cache, const terrace_key* keys, size_t count, int64_t longest,
+                                               uint64_t* pin);
+TERRACE_C_API terrace_status terrace_cache_unpin(terrace_cache* cache, uint64_t pin);
+#define TERRACE_USUAL_PRIORITY 7U
+#define TERRACE_HIGHEST_PRIORITY 14U
+/// Gives the cached part of the prefix a priority for so long. Blocks of a lower priority are evicted first; others have
+/// TERRACE_USUAL_PRIORITY.
+TERRACE_C_API terrace_status terrace_cache_retain(terrace_cache* cache, const terrace_key* keys, size_t count, uint32_t priority,
+                                                  int64_t longest, uint64_t* retention);
+TERRACE_C_API terrace_status terrace_cache_end_retention(terrace_cache* cache, uint64_t retention);
+/// Tells after how many nanoseconds the prefix is expected to be used next; TERRACE_NEVER: its session has ended. It counts for
+/// the blocks that belong to this prefix alone, until they are used again. The default eviction policy evicts them accordingly.
+TERRACE_C_API terrace_status terrace_cache_expect_use(terrace_cache* cache, const terrace_key* keys, size_t count, int64_t in);
+/// Limits how many blocks a tenant may keep cached in a pool (UINT32_MAX: no limit). Blocks beyond it are evicted first.
+TERRACE_C_API terrace_status terrace_cache_set_quota(terrace_cache* cache, uint64_t tenant, uint32_t device_blocks,
+                                                     uint32_t host_blocks, uint16_t pool);
+TERRACE_C_API terrace_status terrace_cache_remove_quota(terrace_cache* cache, uint64_t tenant, uint16_t pool);
+/// Sets `blocks` to the number of copies that a tenant with a quota has in the tier. Fails with TERRACE_NOT_FOUND.
+TERRACE_C_API terrace_status terrace_cache_tenant_blocks(const terrace_cache* cache, uint64_t tenant, uint32_t tier,
+                                                         uint16_t pool, uint64_t* blocks);
 
 // ---- write-back jobs
 
@@ -573,10 +912,10 @@ typedef struct terrace_write_back {
 } terrace_write_back;
 /// Starts a job that writes cached blocks to storage or to the shared store now. Fails with TERRACE_INVALID_ARGUMENT if there is
 /// no such target.
-TERRACE_C_API terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job);
-TERRACE_C_API terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job);
-TERRACE_C_API terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job);
-TERRACE_C_API terrace_status terrace_write_back_cancel(terrace_offload* cache, uint64_t job);
+TERRACE_C_API terrace_status terrace_write_back_start(terrace_cache* cache, const terrace_write_back* order, uint64_t* job);
+TERRACE_C_API terrace_status terrace_write_back_pause(terrace_cache* cache, uint64_t job);
+TERRACE_C_API terrace_status terrace_write_back_resume(terrace_cache* cache, uint64_t job);
+TERRACE_C_API terrace_status terrace_write_back_cancel(terrace_cache* cache, uint64_t job);
 
 enum {
   TERRACE_JOB_RUNNING = 0,
@@ -600,8 +939,7 @@ typedef struct terrace_write_back_progress {
   uint64_t written_bytes;
   uint64_t durable_bytes;
 } terrace_write_back_progress;
-TERRACE_C_API terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t job,
-                                                     terrace_write_back_progress* out);
+TERRACE_C_API terrace_status terrace_write_back_read(const terrace_cache* cache, uint64_t job, terrace_write_back_progress* out);
 
 enum {
   TERRACE_OUTCOME_STORED = 0,
@@ -618,8 +956,11 @@ typedef struct terrace_write_back_result {
   terrace_status status;  ///< of a block that failed
 } terrace_write_back_result;
 /// Returns the results of the job's blocks since the last call.
-TERRACE_C_API terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job,
+TERRACE_C_API terrace_status terrace_write_back_results(terrace_cache* cache, uint64_t job,
                                                         const terrace_write_back_result** results, size_t* count);
+/// Writes everything that is cached to storage, and flushes it, within the time: for the end of a process, after all requests
+/// have been released. `durable` (may be null) is the number of blocks that would survive a power failure now.
+TERRACE_C_API terrace_status terrace_cache_checkpoint(terrace_cache* cache, int64_t longest, uint64_t* durable);
 
 #ifdef __cplusplus
 }  // extern "C"

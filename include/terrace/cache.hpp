@@ -107,6 +107,8 @@ class TERRACE_API Cache {
   /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, this is
   /// the number of all blocks of the request. Fails: unknown_request, not_ready.
   [[nodiscard]] Result<HashUnits> committed_units(const Lease& lease) const;
+  /// Number of blocks for which the request has slots. Fails: unknown_request, not_ready.
+  [[nodiscard]] Result<HashUnits> units(const Lease& lease) const;
   /// Tells the cache that the first `tokens` tokens of the sequence are computed. The request drops the blocks to which no later
   /// token attends, and null blocks take their place. Compute that was launched up to `last_use` may still read the dropped
   /// blocks. Call it after commit(), so that these blocks stay cached, and before extend(), so that their slots can be used

@@ -30,6 +30,8 @@ STOPPED = 20
 UNAVAILABLE = 1000
 NO_MEMORY = 1001
 INTERNAL = 1002
+ITEM_MEDIA = 0
+ITEM_PROMPT_EMBEDDING = 1
 LOG_INFO = 0
 LOG_WARNING = 1
 LOG_ERROR = 2
@@ -55,8 +57,25 @@ URGENCY_STORE = 2
 OFFLOAD_BLOCK = 0
 OFFLOAD_LAYERS = 1
 OFFLOAD_ENDED = 2
+DEVICE = 1
+ACQUIRE_HITS_MAX = 1
+ACQUIRE_NEW_UNITS_MAX = 2
+ACQUIRE_DROP_LAST_HIT = 4
+ACQUIRE_PREEMPTED = 8
+ACQUIRE_BY_LAYER = 16
+REQUEST_WAITING = 1
+REQUEST_FAILED = 2
+REQUEST_READY = 3
+RELEASE_USED_UNTIL = 1
+RELEASE_OUTPUT_TOKENS = 2
+RELEASE_NEXT_USE = 4
+GROUP_UNKNOWN = 0
+GROUP_SERVES = 1
+GROUP_DOES_NOT_SERVE = 2
 CLEAR_KEEP_STORAGE = 0x100
 CLEAR_KEEP_SHARED = 0x200
+CLEAR_WAIT = 0x400
+CLEAR_IDLE_ONLY = 0x800
 TIER_DEVICE = 0
 TIER_HOST = 1
 TIER_STORAGE = 2
@@ -97,6 +116,30 @@ class Names(Checked):
         ("lengths", c_void_p),
         ("length", c_uint32),
         ("count", c_uint32),
+    ]
+
+
+class Root(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model_digest", c_char_p),
+        ("model_digest_bytes", c_size_t),
+        ("fingerprint", c_char_p),
+        ("fingerprint_bytes", c_size_t),
+        ("adapter", c_char_p),
+        ("tenant_salt", c_char_p),
+        ("weight_epoch", c_uint64),
+    ]
+
+
+class Item(Checked):
+    _fields_ = [
+        ("offset", c_uint64),
+        ("length", c_uint64),
+        ("digest", c_char_p),
+        ("digest_bytes", c_size_t),
+        ("kind", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -312,6 +355,147 @@ class OffloadStatistics(Sized):
     ]
 
 
+class Found(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", c_uint32),
+        ("host", c_uint32),
+        ("storage", c_uint32),
+        ("shared", c_uint32),
+    ]
+
+
+class Acquire(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("request", c_uint64),
+        ("chain", c_void_p),
+        ("keys", c_void_p),
+        ("count", c_size_t),
+        ("units", c_uint32),
+        ("hit_units_max", c_uint32),
+        ("new_units_max", c_uint32),
+        ("external_units", c_uint32),
+        ("encoder_tokens", c_uint32),
+        ("farthest", c_uint32),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("tenant", c_uint64),
+        ("deadline", c_int64),
+    ]
+
+
+class Request(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("state", c_uint32),
+        ("units", c_uint32),
+        ("device", c_uint32),
+        ("host", c_uint32),
+        ("storage", c_uint32),
+        ("shared", c_uint32),
+        ("external", c_uint32),
+        ("miss", c_uint32),
+        ("joined", c_uint32),
+        ("committed_units", c_uint32),
+        ("waited", c_int64),
+    ]
+
+
+class Duplicate(Checked):
+    _fields_ = [
+        ("group", c_uint32),
+        ("block", c_uint32),
+        ("own", c_uint32),
+        ("shared", c_uint32),
+    ]
+
+
+class Release(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("last_use", c_uint64),
+        ("output_tokens", c_uint64),
+        ("next_use", c_int64),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class Table(Checked):
+    _fields_ = [
+        ("rows", c_void_p),
+        ("stride", c_size_t),
+        ("lengths", c_void_p),
+        ("group", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class Step(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("requests", c_void_p),
+        ("count", c_size_t),
+        ("token_counts", c_void_p),
+        ("tokens", c_void_p),
+        ("computed_tokens", c_void_p),
+        ("needed_tokens", c_void_p),
+        ("written", c_uint64),
+        ("rows", c_void_p),
+        ("tables", POINTER(Table)),
+        ("table_count", c_size_t),
+        ("statuses", POINTER(c_int32)),
+        ("advance", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class RequestEvent(Checked):
+    _fields_ = [
+        ("request", c_uint64),
+        ("status", c_int32),
+        ("layers", c_uint32),
+    ]
+
+
+class CacheStatistics(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("requests", c_uint64),
+        ("asked", c_uint64),
+        ("found_device", c_uint64),
+        ("found_host", c_uint64),
+        ("found_storage", c_uint64),
+        ("found_shared", c_uint64),
+        ("missed", c_uint64),
+        ("preempted", c_uint64),
+        ("refused_no_room", c_uint64),
+        ("refused_never_fits", c_uint64),
+        ("aborted", c_uint64),
+        ("load_failures", c_uint64),
+        ("duplicates", c_uint64),
+        ("device_blocks", c_uint64),
+        ("device_free", c_uint64),
+        ("device_evictable", c_uint64),
+        ("host_blocks", c_uint64),
+        ("host_free", c_uint64),
+        ("evicted_device", c_uint64),
+        ("evicted_host", c_uint64),
+        ("dropped_lost", c_uint64),
+        ("swapped_out_bytes", c_uint64),
+        ("swapped_in_bytes", c_uint64),
+        ("storage_read_bytes", c_uint64),
+        ("storage_written_bytes", c_uint64),
+        ("durable_blocks", c_uint64),
+        ("live", c_uint64),
+        ("erasing", c_uint64),
+        ("shared_off", c_uint64),
+        ("link_down", c_uint64),
+        ("cleared", c_uint64),
+    ]
+
+
 class CacheEvent(Checked):
     _fields_ = [
         ("key", Key),
@@ -374,6 +558,14 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_keys_of_names": (c_int32, [c_char_p, c_size_t, POINTER(Names), c_void_p]),
     "terrace_keys_of_prefix": (c_int32, [c_char_p, c_size_t, c_void_p, POINTER(Names), c_void_p]),
     "terrace_keys_of_tokens": (c_int32, [c_char_p, c_size_t, c_void_p, c_void_p, c_size_t, c_uint32, c_void_p]),
+    "terrace_chain_make": (c_int32, [POINTER(Root), c_uint32, POINTER(c_void_p)]),
+    "terrace_chain_destroy": (None, [c_void_p]),
+    "terrace_chain_add_items": (c_int32, [c_void_p, POINTER(Item), c_size_t]),
+    "terrace_chain_append": (c_int32, [c_void_p, c_void_p, c_size_t]),
+    "terrace_chain_keys": (c_int32, [c_void_p, POINTER(POINTER(Key)), c_void_p]),
+    "terrace_chain_tokens": (c_uint64, [c_void_p]),
+    "terrace_chain_tenant": (c_uint64, [c_void_p]),
+    "terrace_chain_before_media": (c_int32, [c_void_p, c_uint32, c_void_p]),
     "terrace_store_open": (c_int32, [POINTER(OpenOptions), POINTER(c_void_p)]),
     "terrace_store_destroy": (None, [c_void_p]),
     "terrace_store_close": (c_int32, [c_void_p, c_int64, POINTER(CloseReport)]),
@@ -402,8 +594,6 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_store_health": (c_int32, [c_void_p, c_void_p, POINTER(c_char_p)]),
     "terrace_store_io": (c_char_p, [c_void_p]),
     "terrace_offload_open": (c_int32, [POINTER(OpenOptions), POINTER(c_void_p)]),
-    "terrace_offload_destroy": (c_int32, [c_void_p, c_int64]),
-    "terrace_offload_block_bytes": (c_uint64, [c_void_p, c_uint16]),
     "terrace_offload_look_up": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_void_p]),
     "terrace_offload_leading": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_void_p]),
     "terrace_offload_contains": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_void_p]),
@@ -420,25 +610,78 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_reserve": (c_int32, [c_void_p, POINTER(Order), c_void_p, c_void_p]),
     "terrace_offload_publish": (c_int32, [c_void_p, c_uint64, c_int32]),
     "terrace_offload_poll": (c_int32, [c_void_p, POINTER(POINTER(OffloadEvent)), c_void_p]),
+    "terrace_offload_stop": (None, [c_void_p]),
+    "terrace_offload_await": (c_int32, [c_void_p, c_uint64, c_uint32, c_void_p, c_uint32]),
+    "terrace_offload_read_statistics": (c_int32, [c_void_p, POINTER(OffloadStatistics)]),
+    "terrace_cache_open": (c_int32, [POINTER(OpenOptions), POINTER(c_void_p)]),
+    "terrace_cache_match": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint32, POINTER(Found)]),
+    "terrace_cache_acquire": (c_int32, [c_void_p, POINTER(Acquire), POINTER(Request)]),
+    "terrace_cache_read_request": (c_int32, [c_void_p, c_uint64, POINTER(Request)]),
+    "terrace_cache_extend": (c_int32, [c_void_p, c_uint64, c_uint32]),
+    "terrace_cache_commit": (c_int32, [c_void_p, c_uint64, c_void_p, c_size_t, c_uint64, POINTER(POINTER(Duplicate)), c_void_p]),
+    "terrace_cache_advance": (c_int32, [c_void_p, c_uint64, c_uint64, c_uint64]),
+    "terrace_cache_release": (c_int32, [c_void_p, c_void_p, c_size_t, POINTER(Release)]),
+    "terrace_cache_compute_is_idle": (c_int32, [c_void_p]),
+    "terrace_cache_block_table": (c_int32, [c_void_p, c_uint64, c_uint16, POINTER(POINTER(c_uint32)), c_void_p]),
+    "terrace_cache_hit_sources": (c_int32, [c_void_p, c_uint64, POINTER(POINTER(c_uint8)), c_void_p]),
+    "terrace_cache_group_state": (c_int32, [c_void_p, c_uint64, c_uint16, c_void_p]),
+    "terrace_cache_common_prefix": (c_int32, [c_void_p, c_uint16, c_void_p]),
+    "terrace_cache_step": (c_int32, [c_void_p, POINTER(Step)]),
+    "terrace_cache_poll": (c_int32, [c_void_p, POINTER(POINTER(RequestEvent)), c_void_p]),
+    "terrace_cache_end_step": (c_int32, [c_void_p]),
+    "terrace_cache_await": (c_int32, [c_void_p, c_uint64, c_uint32, c_void_p, c_uint32]),
+    "terrace_cache_prefetch": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint32, c_uint64, c_int64, c_void_p]),
+    "terrace_cache_cancel_prefetch": (c_int32, [c_void_p, c_uint64]),
+    "terrace_cache_prefetching": (c_int32, [c_void_p, c_uint64, c_void_p]),
+    "terrace_cache_drop": (c_int32, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "terrace_cache_evict": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint16, c_void_p, POINTER(POINTER(c_uint32)), c_void_p]),
+    "terrace_cache_relocate": (c_int32, [c_void_p, POINTER(DeviceRegion), c_size_t]),
+    "terrace_cache_destroy": (c_int32, [c_void_p, c_int64]),
+    "terrace_cache_block_bytes": (c_uint64, [c_void_p, c_uint16]),
+    "terrace_cache_fd": (c_int, [c_void_p]),
+    "terrace_cache_next_poll": (c_int64, [c_void_p]),
+    "terrace_cache_wait": (c_int32, [c_void_p, c_int64]),
+    "terrace_offload_pause_idle_service": (c_int32, [c_void_p, c_int64]),
+    "terrace_cache_drain": (c_int32, [c_void_p, c_int64]),
+    "terrace_cache_signal": (c_int32, [c_void_p, c_void_p, c_uint32, c_void_p]),
+    "terrace_cache_clear": (c_int32, [c_void_p, c_uint32]),
+    "terrace_cache_resume": (c_int32, [c_void_p]),
+    "terrace_cache_resume_shared": (c_int32, [c_void_p, c_char_p]),
+    "terrace_cache_pause_transfers": (c_int32, [c_void_p]),
+    "terrace_cache_resume_transfers": (c_int32, [c_void_p]),
+    "terrace_cache_set": (c_int32, [c_void_p, c_char_p, c_char_p]),
+    "terrace_cache_resize": (c_int32, [c_void_p, c_uint32, c_uint32, c_uint16]),
+    "terrace_cache_read_statistics": (c_int32, [c_void_p, POINTER(CacheStatistics)]),
+    "terrace_cache_record_events": (c_int32, [c_void_p]),
+    "terrace_cache_events": (c_int32, [c_void_p, POINTER(POINTER(CacheEvent)), c_void_p]),
+    "terrace_cache_event_expiries": (c_int32, [c_void_p, POINTER(POINTER(c_int64)), c_void_p]),
+    "terrace_offload_destroy": (c_int32, [c_void_p, c_int64]),
+    "terrace_offload_block_bytes": (c_uint64, [c_void_p, c_uint16]),
     "terrace_offload_fd": (c_int, [c_void_p]),
     "terrace_offload_next_poll": (c_int64, [c_void_p]),
     "terrace_offload_wait": (c_int32, [c_void_p, c_int64]),
-    "terrace_offload_stop": (None, [c_void_p]),
     "terrace_offload_pause_idle_service": (c_int32, [c_void_p, c_int64]),
     "terrace_offload_drain": (c_int32, [c_void_p, c_int64]),
     "terrace_offload_signal": (c_int32, [c_void_p, c_void_p, c_uint32, c_void_p]),
-    "terrace_offload_await": (c_int32, [c_void_p, c_uint64, c_uint32, c_void_p, c_uint32]),
     "terrace_offload_clear": (c_int32, [c_void_p, c_uint32]),
     "terrace_offload_resume_shared": (c_int32, [c_void_p, c_char_p]),
     "terrace_offload_resize": (c_int32, [c_void_p, c_uint32, c_uint32, c_uint16]),
-    "terrace_offload_read_statistics": (c_int32, [c_void_p, POINTER(OffloadStatistics)]),
     "terrace_offload_record_events": (c_int32, [c_void_p]),
     "terrace_offload_events": (c_int32, [c_void_p, POINTER(POINTER(CacheEvent)), c_void_p]),
     "terrace_offload_event_expiries": (c_int32, [c_void_p, POINTER(POINTER(c_int64)), c_void_p]),
+    "terrace_cache_pin": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_void_p]),
+    "terrace_cache_unpin": (c_int32, [c_void_p, c_uint64]),
+    "terrace_cache_retain": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint32, c_int64, c_void_p]),
+    "terrace_cache_end_retention": (c_int32, [c_void_p, c_uint64]),
+    "terrace_cache_expect_use": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64]),
+    "terrace_cache_set_quota": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint16]),
+    "terrace_cache_remove_quota": (c_int32, [c_void_p, c_uint64, c_uint16]),
+    "terrace_cache_tenant_blocks": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint16, c_void_p]),
     "terrace_write_back_start": (c_int32, [c_void_p, POINTER(WriteBack), c_void_p]),
     "terrace_write_back_pause": (c_int32, [c_void_p, c_uint64]),
     "terrace_write_back_resume": (c_int32, [c_void_p, c_uint64]),
     "terrace_write_back_cancel": (c_int32, [c_void_p, c_uint64]),
     "terrace_write_back_read": (c_int32, [c_void_p, c_uint64, POINTER(WriteBackProgress)]),
     "terrace_write_back_results": (c_int32, [c_void_p, c_uint64, POINTER(POINTER(WriteBackResult)), c_void_p]),
+    "terrace_cache_checkpoint": (c_int32, [c_void_p, c_int64, c_void_p]),
 }

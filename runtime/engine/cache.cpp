@@ -134,6 +134,13 @@ Result<HashUnits> Cache::committed_units(const Lease& lease) const {
   return HashUnits{*committed};
 }
 
+Result<HashUnits> Cache::units(const Lease& lease) const {
+  if (!lease) return empty_lease;
+  const Result<std::uint32_t> units = state_->manager.requests().units(lease.id());
+  if (!units) return units.error();
+  return HashUnits{*units};
+}
+
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
   if (!lease) return empty_lease;
   if (!state_->given_out(last_use)) return no_such_fence;

@@ -1,5 +1,5 @@
 /* A program of C99 over the shared library: it stores blocks, finds them again after a restart, and serves an engine's slots from
-   host memory and storage. It compares every byte. */
+   host memory and storage, and gives slots to the requests of an engine. It compares every byte. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <terrace.h>
@@ -221,6 +221,68 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   expect(terrace_offload_destroy(cache, 10 * SECOND) == 1, "the cache ends in time");
 }
 
+static void a_cache_gives_slots_to_requests(void) {
+  static unsigned char kv[BLOCKS * BLOCK_BYTES];
+  uint32_t tokens[10];
+  int32_t row[8];
+  uint32_t length = 0;
+  const uint64_t id = 7;
+  uint64_t computed = 10;
+  const uint32_t one = 1;
+  terrace_status status = TERRACE_INTERNAL;
+  unsigned i;
+  terrace_device_region region = {0};
+  terrace_open_options options = TERRACE_INIT(terrace_open_options);
+  terrace_root root = TERRACE_INIT(terrace_root);
+  terrace_acquire request = TERRACE_INIT(terrace_acquire);
+  terrace_request state = TERRACE_INIT(terrace_request);
+  terrace_release done = TERRACE_INIT(terrace_release);
+  terrace_step step = TERRACE_INIT(terrace_step);
+  terrace_table table = {0};
+  terrace_chain* chain = NULL;
+  terrace_cache* cache = NULL;
+
+  options.config = "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 16\nhost-blocks = 32\n";
+  region.base = (uint64_t)(uintptr_t)kv;
+  region.stride = BLOCK_BYTES;
+  region.bytes = BLOCK_BYTES;
+  options.regions = &region;
+  options.region_count = 1;
+  root.model_digest = "a model";
+  root.model_digest_bytes = 7;
+  for (i = 0; i < 10; ++i) tokens[i] = i;
+  expect(terrace_cache_open(&options, &cache) == TERRACE_OK, "a cache with slots of its own opens");
+  expect(terrace_chain_make(&root, 4, &chain) == TERRACE_OK && terrace_chain_append(chain, tokens, 10) == TERRACE_OK,
+         "a prompt has a chain");
+  if (cache == NULL || chain == NULL) return;
+  request.request = id;
+  request.chain = chain;
+  expect(terrace_cache_acquire(cache, &request, &state) == TERRACE_OK && state.state == TERRACE_REQUEST_READY && state.miss == 2,
+         "a request gets slots");
+  table.rows = row;
+  table.stride = 8;
+  table.lengths = &length;
+  step.requests = &id;
+  step.count = 1;
+  step.tokens = tokens;
+  step.token_counts = &one;
+  step.computed_tokens = &computed;
+  step.tables = &table;
+  step.table_count = 1;
+  step.statuses = &status;
+  expect(terrace_cache_step(cache, &step) == TERRACE_OK && status == TERRACE_OK && length == 3, "and its table");
+  for (i = 0; i < 2; ++i) fill(kv + (size_t)row[i] * BLOCK_BYTES, i);
+  done.flags = TERRACE_RELEASE_USED_UNTIL;
+  expect(terrace_cache_release(cache, &id, 1, &done) == TERRACE_OK, "it ends");
+  expect(terrace_cache_acquire(cache, &request, &state) == TERRACE_OK && state.device == 2, "the next turn finds its blocks");
+  length = 0;
+  step.tokens = NULL;
+  expect(terrace_cache_step(cache, &step) == TERRACE_OK && length == 3, "in a table");
+  for (i = 0; i < 2; ++i) expect(is_filled(kv + (size_t)row[i] * BLOCK_BYTES, i), "with their bytes");
+  terrace_chain_destroy(chain);
+  expect(terrace_cache_destroy(cache, 10 * SECOND) == 1, "the cache ends, and the request with it");
+}
+
 static void errors_have_a_sentence(void) {
   terrace_open_options options = TERRACE_INIT(terrace_open_options);
   terrace_store* store = NULL;
@@ -239,6 +301,7 @@ int main(void) {
   errors_have_a_sentence();
   a_store_finds_blocks_after_a_restart(directory);
   a_cache_serves_slots_of_the_engine(directory);
+  a_cache_gives_slots_to_requests();
   snprintf(command, sizeof command, "rm -r %s", directory);
   if (system(command) != 0) ++failures;
   if (failures == 0) puts("the program of C works");

@@ -3,6 +3,7 @@
 // under its key, and a failure has a sentence.
 
 #include "terrace.h"
+#include "tests/capi/arguments.hpp"
 #include "tests/capi/store_fixture.hpp"
 #include "tests/seed.hpp"
 #include "tests/tools/temporary_directory.hpp"
@@ -16,52 +17,14 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 namespace {
 
-constexpr std::uint32_t blocks = 16;
-constexpr std::size_t block_bytes = 4096;
-
-class Arguments {
- public:
-  explicit Arguments(std::uint64_t seed) : random_{seed}, keys_(blocks), memory_(blocks * block_bytes) {
-    for (std::uint32_t i = 0; i < blocks; ++i) keys_[i].bytes[0] = static_cast<std::uint8_t>(i + 1);
-  }
-
-  std::uint64_t below(std::uint64_t n) { return random_() % n; }
-  bool one_in(std::uint64_t n) { return below(n) == 0; }
-  /// A number that is mostly below n, and sometimes anything.
-  template <class T>
-  T number(std::uint64_t n) {
-    return one_in(12) ? static_cast<T>(random_()) : static_cast<T>(below(n));
-  }
-  std::size_t block() { return below(blocks); }
-  terrace_key* keys() { return keys_.data(); }
-  std::byte* row(std::size_t n) { return memory_.data() + n * block_bytes; }
-  std::byte* memory() { return memory_.data(); }
-
-  void fill(std::size_t row_number, std::size_t key) { std::memset(row(row_number), static_cast<int>(key + 1), block_bytes); }
-  bool has(std::size_t row_number, std::size_t key) {
-    std::array<std::byte, block_bytes> expected{};
-    expected.fill(static_cast<std::byte>(key + 1));
-    return std::memcmp(row(row_number), expected.data(), block_bytes) == 0;
-  }
-  static void judge(terrace_status status) {
-    EXPECT_LE(status, TERRACE_INTERNAL);
-    EXPECT_NE(status, TERRACE_INTERNAL) << terrace_last_error();
-    if (status != TERRACE_OK) {
-      EXPECT_STRNE(terrace_last_error(), "");
-    }
-  }
-
- private:
-  std::mt19937_64 random_;
-  std::vector<terrace_key> keys_;
-  std::vector<std::byte> memory_;
-};
+using terrace::test::Arguments;
+using terrace::test::block_bytes;
+using terrace::test::blocks;
 
 /// The batch under way: key i is in row i, so that contents can be told.
 struct Batch {
@@ -343,8 +306,13 @@ class Structures : public StoreFixture {
     options.config = "write-policy = \"write-through\"\n[storage]\nwhere = \"memory:\"\ncapacity = \"64KiB\"\n"
                      "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 4\nhost-blocks = 4\n";
     EXPECT_EQ(terrace_offload_open(&options, &cache_), TERRACE_OK) << terrace_last_error();
+    options.config = "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 4\nhost-blocks = 4\n";
+    EXPECT_EQ(terrace_cache_open(&options, &owner_), TERRACE_OK) << terrace_last_error();
   }
-  ~Structures() override { terrace_offload_destroy(cache_, TERRACE_NEVER); }
+  ~Structures() override {
+    terrace_offload_destroy(cache_, TERRACE_NEVER);
+    terrace_cache_destroy(owner_, TERRACE_NEVER);
+  }
 
   /// Gives `call` a structure in front of other memory, with sizes that it does not have, and with those that it may have.
   /// `first` is its size in version 0.1.
@@ -385,6 +353,7 @@ class Structures : public StoreFixture {
   }
 
   terrace_offload* cache_ = nullptr;
+  terrace_cache* owner_ = nullptr;
 };
 
 TEST_F(Structures, that_are_read_have_a_size_that_this_library_knows) {
@@ -398,6 +367,12 @@ TEST_F(Structures, that_are_read_have_a_size_that_this_library_knows) {
                           +[](const terrace_open_options* options) {
                             terrace_offload* opened = nullptr;
                             const terrace_status status = terrace_offload_open(options, &opened);
+                            EXPECT_EQ(opened, nullptr);
+                            return status;
+                          },
+                          +[](const terrace_open_options* options) {
+                            terrace_cache* opened = nullptr;
+                            const terrace_status status = terrace_cache_open(options, &opened);
                             EXPECT_EQ(opened, nullptr);
                             return status;
                           }}) {
@@ -417,6 +392,21 @@ TEST_F(Structures, that_are_read_have_a_size_that_this_library_knows) {
   std::uint64_t job = 0;
   check<terrace_write_back>("order", offsetof(terrace_write_back, target),
                             [&](terrace_write_back* order) { return terrace_write_back_start(cache_, order, &job); });
+  check<terrace_root>("root", sizeof(terrace_root), [](terrace_root* root) {
+    terrace_chain* chain = nullptr;
+    const terrace_status status = terrace_chain_make(root, 4, &chain);
+    terrace_chain_destroy(chain);
+    return status;
+  });
+  check<terrace_acquire>("request", sizeof(terrace_acquire), [&](terrace_acquire* request) {
+    const terrace_status status = terrace_cache_acquire(owner_, request, nullptr);
+    const std::uint64_t none = 0;
+    if (status == TERRACE_OK) terrace_cache_release(owner_, &none, 1, nullptr);
+    return status;
+  });
+  check<terrace_step>("step", sizeof(terrace_step), as(terrace_cache_step, owner_));
+  check<terrace_release>("how", sizeof(terrace_release),
+                         [&](terrace_release* how) { return terrace_cache_release(owner_, nullptr, 0, how); });
 }
 
 TEST_F(Structures, that_are_written_have_a_size_that_this_library_knows) {
@@ -425,6 +415,15 @@ TEST_F(Structures, that_are_written_have_a_size_that_this_library_knows) {
   check<terrace_offload_statistics>(
       "out", offsetof(terrace_offload_statistics, loaded_shared),
       [&](terrace_offload_statistics* out) { return terrace_offload_read_statistics(cache_, out); });
+  check<terrace_cache_statistics>("out", sizeof(terrace_cache_statistics),
+                                  [&](terrace_cache_statistics* out) { return terrace_cache_read_statistics(owner_, out); });
+  check<terrace_found>("out", sizeof(terrace_found),
+                       [&](terrace_found* out) { return terrace_cache_match(owner_, nullptr, 0, 0, out); });
+  terrace_acquire one = made<terrace_acquire>();
+  one.units = 1;
+  ASSERT_EQ(terrace_cache_acquire(owner_, &one, nullptr), TERRACE_OK) << terrace_last_error();
+  check<terrace_request>("out", sizeof(terrace_request),
+                         [&](terrace_request* out) { return terrace_cache_read_request(owner_, 0, out); });
   terrace_write_back all = made<terrace_write_back>();
   all.scope = TERRACE_SCOPE_ALL;
   std::uint64_t job = 0;

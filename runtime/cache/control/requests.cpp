@@ -313,6 +313,12 @@ Result<std::span<const Source>> Requests::hit_sources(RequestId id) const {
   return std::span<const Source>{r.found}.first(r.hits);
 }
 
+Result<std::uint32_t> Requests::units(RequestId id) const {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  return requests_[*index].blocks_now;
+}
+
 Result<std::uint32_t> Requests::committed_units(RequestId id) const {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();

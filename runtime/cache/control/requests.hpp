@@ -110,6 +110,7 @@ class Requests {
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   [[nodiscard]] Result<std::span<const Source>> hit_sources(RequestId id) const;
   [[nodiscard]] Result<std::uint32_t> committed_units(RequestId id) const;
+  [[nodiscard]] Result<std::uint32_t> units(RequestId id) const;
 
   /// Number of blocks of the request's prompt (AcquireRequest::keys) that are not committed yet. 0 if the request is not ready.
   [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
