@@ -1,18 +1,17 @@
 """A small LLM engine with a paged KV cache, and Terrace below it: the tutorial of the Python package terrace_kv.
 
-The engine owns the KV memory of its device. Terrace keeps blocks in host memory and in storage. For each request the engine
+The engine owns the KV memory of its device. Terrace decides which request has which slots of it, and keeps blocks there, in host
+memory and in storage. For each request the engine
 
-1. finds the leading blocks that are in its own slots (hits on the device),
-2. asks Terrace for the blocks after them, and loads these into free slots (hits in host memory and storage),
-3. computes the rest of the prompt, generates tokens, and stores all full blocks.
+1. asks for slots: the leading blocks of the prompt that are cached anywhere are in them when the request is ready,
+2. computes the rest of the prompt, and generates tokens,
+3. shares all full blocks with later requests.
 
 Each answer is compared with one that is computed without any cache. The weights are random. PyTorch is needed, a GPU is not.
 """
 
 import argparse
-import contextlib
 import functools
-import itertools
 import math
 import tempfile
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from terrace_kv import Busy, DeviceRegion, JobEvent, JobEventKind, Keys, OffloadCache
+from terrace_kv import Cache, Chain, DeviceRegion, Root, Source
 from terrace_kv.identity import namespace
 
 VOCABULARY, LAYERS, HEADS, HEAD_SIZE, HIDDEN, BLOCK_TOKENS = 512, 2, 4, 32, 4 * 32, 16
@@ -73,45 +72,41 @@ class Model:
 
 
 class Engine:
-    """Serves one request at a time. The blocks of a request stay in their slots after its end, until the slots are needed."""
+    """Serves one request at a time."""
 
     def __init__(self, model: Model, seed: int, device: str, directory: Path, zero: bool) -> None:
         self.model, self.zero = model, zero
-        self.stream = torch.cuda.current_stream() if device == "cuda" else None
+        self.stream = torch.cuda.current_stream().cuda_stream if device == "cuda" else 0
         self.kv = torch.zeros(LAYERS, DEVICE_SLOTS, 2, BLOCK_TOKENS, HEADS, HEAD_SIZE, device=device)
-        part = self.kv[0, 0].nbytes  # keys and values of one layer in one block
-        self.cache = OffloadCache(
+        block_bytes = LAYERS * self.kv[0, 0].nbytes
+        self.cache = Cache(
             {
                 "rank": [{"device": "cuda:0" if device == "cuda" else "emulated"}],
-                "pool": [{"block-bytes": LAYERS * part, "device-blocks": DEVICE_SLOTS, "host-blocks": HOST_BLOCKS}],
+                "pool": [{"block-bytes": block_bytes, "device-blocks": DEVICE_SLOTS, "host-blocks": HOST_BLOCKS}],
                 "storage": {"where": f"file:{directory}", "capacity": STORAGE_CAPACITY},
             },
-            # The part of block b in layer i begins at kv[i].data_ptr() + b * stride. The memory outlives the cache.
-            regions=[DeviceRegion(base=self.kv[i].data_ptr(), stride=part, bytes=part, layer=i) for i in range(LAYERS)],
-            # Everything that decides the bytes of a block. Stored blocks of another model or layout are misses.
-            namespace=namespace("mini-engine", {"seed": seed, "zero": zero, "kv": f"{LAYERS, self.kv.shape[2:], self.kv.dtype}"}),
+            # Slot b is row b of each tensor. The memory outlives the cache.
+            regions=[DeviceRegion.of(self.kv[i], layer=i) for i in range(LAYERS)],
         )
-        self.jobs, self.free = itertools.count(), list(range(DEVICE_SLOTS))
-        # The slots of finished blocks that no request uses, by key. The block that was used least recently comes first.
-        self.prefix_table: dict[bytes, int] = {}
+        # Everything that decides the bytes of a block. Stored blocks of another model or layout are misses.
+        layout = f"{LAYERS, self.kv.shape[2:], self.kv.dtype}"
+        self.root = Root(model_digest=namespace("mini-engine", {"seed": seed, "zero": zero, "kv": layout}))
 
-    def serve(self, prompt: list[int], count: int) -> tuple[Answer, list[str]]:
+    def serve(self, prompt: list[int], count: int) -> tuple[Answer, list[Source]]:
         """Generates `count` tokens. Also returns, for each block that was found, where it was."""
-        blocks = math.ceil((len(prompt) + count) / BLOCK_TOKENS)
-        if not prompt or blocks > DEVICE_SLOTS:
-            raise ValueError(f"the prompt has {len(prompt)} tokens, must have 1 to {DEVICE_SLOTS * BLOCK_TOKENS - count}")
-        # The last token of a prompt is always computed, because its log-probabilities are needed.
-        keys = self.cache.token_keys(prompt[:-1], BLOCK_TOKENS)
-        on_device = list(itertools.takewhile(self.prefix_table.__contains__, keys))
-        # While a request uses a block, it is not in the table, so that nothing evicts it.
-        slots = [self.prefix_table.pop(key) for key in on_device]
-        while len(self.free) < blocks - len(slots):  # evict a block; Terrace has had a copy since its request ended
-            self.free.append(self.prefix_table.pop(next(iter(self.prefix_table))))
-        slots += [self.free.pop() for _ in range(blocks - len(slots))]
-        found = ["device"] * len(on_device) + self._load(keys, slots, len(on_device))
-        kv_cache = functools.partial(self._paged_kv, torch.tensor(slots, device=self.kv.device))
-        answer = self.model.generate(prompt, count, len(found) * BLOCK_TOKENS, kv_cache)
-        self._store(prompt + answer[0][:-1], slots)  # the KV of the last token has not been computed
+        chain = Chain(self.root, BLOCK_TOKENS, prompt)
+        with self.cache.acquire(chain, units=math.ceil((len(prompt) + count) / BLOCK_TOKENS)) as request:
+            request.wait()  # until blocks of lower tiers are on the device
+            found = request.hit_sources()
+            slots = torch.from_numpy(request.block_table().copy()).to(self.kv.device)
+            if self.zero:
+                self.kv[:, [slot for slot, source in zip(slots, found) if source is not Source.DEVICE]] = 0
+            kv_cache = functools.partial(self._paged_kv, slots)
+            answer = self.model.generate(prompt, count, len(found) * BLOCK_TOKENS, kv_cache)
+            chain.append(answer[0][:-1])  # the KV of the last token has not been computed
+            computed = self.cache.signal(self.stream)  # the point at which the work on the stream is done
+            request.commit(chain.keys, computed)
+            request.release(computed, output_tokens=count)
         return answer, found
 
     def _paged_kv(self, table: Tensor, layer: int, start: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,48 +117,9 @@ class Engine:
         keys, values = self.kv[layer, table].transpose(0, 1).reshape(2, -1, HEADS, HEAD_SIZE)
         return keys[: start + len(k)], values[: start + len(k)]
 
-    def _load(self, keys: Keys, slots: list[int], first: int) -> list[str]:
-        """Loads the blocks from index `first` on, up to the first miss. Returns where they were."""
-        if (leading := self.cache.leading(keys)) <= first:
-            return []
-        results = sorted(self._run(self.cache.load, keys[:leading], slots[first:leading]), key=lambda event: event.block)
-        if self.zero:
-            self.kv[:, slots[first:leading]] = 0
-        # Each block has its own result. A block that was lost in the meantime is a miss, and the blocks after it are computed.
-        return [event.source.name.lower() for event in itertools.takewhile(lambda event: event.status == 0, results)]
-
-    def _store(self, tokens: list[int], slots: list[int]) -> None:
-        """Stores the full blocks of a request, and enters them in the prefix table. Terrace does not copy what it has."""
-        keys = self.cache.token_keys(tokens, BLOCK_TOKENS)
-        self._run(self.cache.store, keys, slots[: len(keys)], gpu_waits=True)
-        # A block is useless without those before it. So the last block is entered first, and is evicted first.
-        for key, slot in reversed(list(zip(keys, slots))):
-            if key in self.prefix_table:  # the last block of a prompt was computed again
-                self.free.append(self.prefix_table.pop(key))
-            self.prefix_table[key] = slot
-        self.free += slots[len(keys) :]
-
-    def _run(self, order: Callable[..., None], keys: Keys, slots: list[int], gpu_waits: bool = False) -> list[JobEvent]:
-        """Orders a job for the last len(slots) keys, waits for its end, and returns the results of its blocks. Its copies begin
-        after the work that is on the GPU's stream now. With `gpu_waits`, later work of the stream waits, and not this thread."""
-        job, after = next(self.jobs), 0 if self.stream is None else self.cache.signal(self.stream.cuda_stream)
-        events: list[JobEvent] = []
-        is_ordered = False
-        while not events or events[-1].kind is not JobEventKind.ENDED:
-            with contextlib.suppress(Busy):  # an earlier job has a slot until its results come, or copies are not on the GPU yet
-                if not is_ordered:
-                    order(job, keys, slots=slots, first=len(keys) - len(slots), after=after)
-                    is_ordered = True
-                if gpu_waits and self.stream is not None:
-                    self.cache.await_stream(job, self.stream.cuda_stream)
-                    return []
-            self.cache.wait(timeout=1)
-            events += [event for event in self.cache.poll() if event.job == job]
-        return events[:-1]
-
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A small LLM engine over terrace_kv.OffloadCache.")
+    parser = argparse.ArgumentParser(description="A small LLM engine over terrace_kv.Cache.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--path", type=Path, help="directory for storage; a later run finds its blocks; default: a temporary one")
     parser.add_argument("--seed", type=int, default=1, help="of the weights; blocks of other weights are no hits")
@@ -187,7 +143,7 @@ def main() -> int:
                     expected_tokens, expected_rows = model.generate(prompt, 8)
                     same = tokens == expected_tokens and torch.allclose(rows, expected_rows, atol=1e-3)
                     wrong += not same
-                    tiers = [found.count(tier) * BLOCK_TOKENS for tier in ("device", "host", "storage")]
+                    tiers = [found.count(tier) * BLOCK_TOKENS for tier in (Source.DEVICE, Source.HOST, Source.STORAGE)]
                     columns = "".join(f"{number:11}" for number in (len(prompt), *tiers, len(prompt) - sum(tiers)))
                     print(f"{request:7}{columns}   {'as without a cache' if same else 'DIFFERENT'}")
                 print(f"closing; {engine.cache.statistics()['evicted_host']} blocks were evicted from host memory")

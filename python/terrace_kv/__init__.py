@@ -12,6 +12,7 @@ Store keeps blocks of bytes on disk, by keys of any bytes, and finds them again 
 
 from __future__ import annotations
 
+from ._caches import HIGHEST_PRIORITY, NO_LIMIT, USUAL_PRIORITY
 from ._keys import Keys
 from ._library import (
     Busy,
@@ -39,6 +40,8 @@ from ._offload_types import (
     WriteBackProgress,
     WriteBackState,
 )
+from .cache import Cache, Found, Request, RequestEvent, RequestInfo, RequestState, Source, Step
+from .chain import Chain, Item, ItemKind, Root
 from .offload import OffloadCache
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
@@ -48,27 +51,42 @@ for _error in (Busy, DeadlineExceeded, InvalidArgument, NotFound, Stopped, Stora
 __version__: str = lib.terrace_version().decode()
 
 __all__ = [
+    "HIGHEST_PRIORITY",
+    "NO_LIMIT",
     "NO_SLOT",
+    "USUAL_PRIORITY",
     "BatchKind",
     "Busy",
+    "Cache",
+    "Chain",
     "Change",
     "ChangeKind",
     "DeadlineExceeded",
     "DeviceRegion",
     "Event",
     "EventKind",
+    "Found",
     "Health",
     "HostMemory",
     "InvalidArgument",
+    "Item",
+    "ItemKind",
     "JobEvent",
     "JobEventKind",
     "Keys",
     "NotFound",
     "OffloadCache",
     "Region",
+    "Request",
+    "RequestEvent",
+    "RequestInfo",
+    "RequestState",
     "Result",
+    "Root",
     "Scope",
+    "Source",
     "State",
+    "Step",
     "Stopped",
     "StorageError",
     "Store",

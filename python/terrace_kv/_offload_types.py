@@ -95,6 +95,19 @@ class DeviceRegion:
     group: int = 0
     rank: int = 0
 
+    @classmethod
+    def of(cls, tensor: Any, *, layer: int = 0, group: int = 0, rank: int = 0) -> DeviceRegion:
+        """The region of a tensor of torch, on a CPU or GPU, whose first dimension counts blocks. The tensor must live as long as
+        the cache.
+
+        Raises:
+            ValueError: A block of the tensor does not lie in one piece.
+        """
+        if tensor.dim() < 2 or not tensor[0].is_contiguous():
+            raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has no blocks that each lie in one piece")
+        item = tensor.element_size()
+        return cls(tensor.data_ptr(), tensor.stride(0) * item, tensor[0].numel() * item, layer, group, rank)
+
 
 @dataclass(frozen=True)
 class HostMemory:

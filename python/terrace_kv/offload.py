@@ -4,47 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import struct
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import byref, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
-from . import _interface, _library
+from . import _interface
+from ._caches import AnyCache, job_number, pool_number, rank_number, release_all, stream_address
 from ._keys import Keys, Names, keys_of_names, keys_of_prefix, keys_of_tokens
 from ._library import check, error_of, lib, row_numbers
-from ._memory import Kept, Rows
-from ._offload_types import (
-    Change,
-    ChangeKind,
-    NO_SLOT,
-    DeviceRegion,
-    HostMemory,
-    JobEvent,
-    JobEventKind,
-    LoadOrder,
-    Scope,
-    State,
-    StoreOrder,
-    Target,
-    Urgency,
-    WriteBackProgress,
-    WriteBackState,
-)
-from ._polling import Polled, Returned, Waiter, end_of, nanoseconds
+from ._memory import Rows
+from ._offload_types import DeviceRegion, HostMemory, JobEvent, JobEventKind, LoadOrder, State, StoreOrder, Urgency
+from ._polling import Returned, Waiter, nanoseconds
 from ._structures import in_range
-from ._toml import document
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
-_NO_KEY = bytes(32)
-_ALONE = 0x8000  # TERRACE_ALONE
-_KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # flags of terrace_offload_clear
 
-
-class OffloadCache(Polled):
+class OffloadCache(AnyCache):
     """Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself.
 
     The engine asks which blocks are cached (look_up, leading), and orders jobs that store blocks from slots or load blocks into
@@ -69,7 +46,6 @@ class OffloadCache(Polled):
     Threads: any. In a child process made by os.fork() the cache is closed, and raises Stopped; the cache of the parent continues.
     """
 
-    _what = "cache"
     _prefix = "terrace_offload"
 
     def __init__(
@@ -81,46 +57,11 @@ class OffloadCache(Polled):
         namespace: bytes = b"",
         log: Callable[[int, str], None] | None = None,
     ) -> None:
-        super().__init__(namespace, log)
         self._jobs: dict[int, list[Rows]] = {}  # jobs that have not ended, and the buffers that they use
         self._events: dict[int, list[JobEvent]] = {}  # events for poll(), by the call that returned them
         self._returned = Returned(lib.terrace_offload_poll, _interface.OffloadEvent)
         self._waiters: dict[int, _End] = {}
-        text, name = (config, "config") if isinstance(config, str) else (document(config), _library.GENERATED)
-        given = self._options(text, name)
-        made = (_interface.DeviceRegion * len(regions))(
-            *(
-                _interface.DeviceRegion(
-                    rank=r.rank, group=r.group, base=r.base, stride=r.stride, bytes=r.bytes, layer=r.layer
-                )
-                for r in regions
-            )
-        )
-        if regions:
-            given.regions = made
-            given.region_count = len(regions)
-        self._host_rows: list[Rows] = []
-        handle = c_void_p()
-        try:
-            self._host_rows += (Rows(each.buffer, each.block_bytes) for each in host_memory)
-            rows = (_interface.HostRows * len(host_memory))(
-                *(
-                    _interface.HostRows(address=r.address, stride=r.stride, rows=r.count, pool=m.pool)
-                    for r, m in zip(self._host_rows, host_memory)
-                )
-            )
-            if host_memory:
-                given.host_rows = rows
-                given.host_rows_count = len(host_memory)
-            check(lib.terrace_offload_open(byref(given), byref(handle)))
-            # If a device or disk does not answer at the end, the memory that it may still use is kept after this object.
-            self._kept = Kept(self._jobs, self._host_rows, self._log)
-            self._handle = handle
-        except BaseException:
-            self._handle = None
-            lib.terrace_offload_destroy(handle, _library.NEVER)
-            _release_all(self._host_rows)
-            raise
+        super().__init__(lib.terrace_offload_open, config, regions, host_memory, namespace, log, self._jobs)
 
     # ---- keys
 
@@ -147,11 +88,6 @@ class OffloadCache(Polled):
         """
         return keys_of_tokens(self.namespace, tokens, block_tokens)
 
-    def block_bytes(self, pool: int = 0) -> int:
-        """The size of a block of the pool."""
-        with self._lock:
-            return int(lib.terrace_offload_block_bytes(self._open(), _pool(pool)))
-
     # ---- what is there
 
     def look_up(self, keys: Names, pool: int = 0) -> list[State]:
@@ -163,7 +99,7 @@ class OffloadCache(Polled):
         made = self._keys(keys)
         leading = c_size_t()
         with self._lock:
-            check(lib.terrace_offload_leading(self._open(), _pool(pool, made), made._array, made.count, byref(leading)))
+            check(lib.terrace_offload_leading(self._open(), pool_number(pool, made), made._array, made.count, byref(leading)))
         return leading.value
 
     def find(self, keys: Names, pool: int = 0) -> tuple[int, bool]:
@@ -174,7 +110,7 @@ class OffloadCache(Polled):
         leading = c_size_t()
         looking = c_int32()
         with self._lock:
-            check(lib.terrace_offload_find(self._open(), _pool(pool, made), made._array, made.count, byref(leading), byref(looking)))
+            check(lib.terrace_offload_find(self._open(), pool_number(pool, made), made._array, made.count, byref(leading), byref(looking)))
         return leading.value, bool(looking.value)
 
     # ---- jobs
@@ -213,7 +149,7 @@ class OffloadCache(Polled):
     def cancel(self, job: int) -> None:
         """Ends the blocks of the job that have not begun to cross the link."""
         with self._lock:
-            check(lib.terrace_offload_cancel(self._open(), _job(job)))
+            check(lib.terrace_offload_cancel(self._open(), job_number(job)))
 
     def fetch(
         self,
@@ -246,7 +182,7 @@ class OffloadCache(Polled):
         made = self._keys(keys)
         pinned = c_uint32()
         with self._lock:
-            check(lib.terrace_offload_pin(self._open(), _job(job), _pool(pool, made), made._array, made.count, byref(pinned)))
+            check(lib.terrace_offload_pin(self._open(), job_number(job), pool_number(pool, made), made._array, made.count, byref(pinned)))
         return pinned.value
 
     def touch(self, keys: Names, pool: int = 0) -> None:
@@ -254,7 +190,7 @@ class OffloadCache(Polled):
         are ignored."""
         made = self._keys(keys)
         with self._lock:
-            check(lib.terrace_offload_touch(self._open(), _pool(pool, made), made._array, made.count))
+            check(lib.terrace_offload_touch(self._open(), pool_number(pool, made), made._array, made.count))
 
     def end_request(self, keys: Names, output_tokens: int, pool: int = 0) -> None:
         """Tells that the engine's last request that used this prefix has ended, after it wrote so many tokens. The default
@@ -262,7 +198,7 @@ class OffloadCache(Polled):
         tokens = in_range("output_tokens", output_tokens, c_uint64)
         made = self._keys(keys)
         with self._lock:
-            check(lib.terrace_offload_end_request(self._open(), _pool(pool, made), made._array, made.count, tokens))
+            check(lib.terrace_offload_end_request(self._open(), pool_number(pool, made), made._array, made.count, tokens))
 
     def expect_use(self, keys: Names, seconds: float | None, pool: int = 0) -> None:
         """Tells after how many seconds the prefix is expected to be used next, for example after the call of a tool. None: never,
@@ -270,7 +206,7 @@ class OffloadCache(Polled):
         Keys that are not cached are ignored."""
         made = self._keys(keys)
         with self._lock:
-            check(lib.terrace_offload_expect_use(self._open(), _pool(pool, made), made._array, made.count, nanoseconds(seconds)))
+            check(lib.terrace_offload_expect_use(self._open(), pool_number(pool, made), made._array, made.count, nanoseconds(seconds)))
 
     # ---- blocks that the engine moves itself
 
@@ -308,12 +244,12 @@ class OffloadCache(Polled):
             NotFound: There is no such reservation.
         """
         with self._lock:
-            check(lib.terrace_offload_publish(self._open(), _job(job), int(filled)))
+            check(lib.terrace_offload_publish(self._open(), job_number(job), int(filled)))
 
     def unpin(self, job: int) -> None:
         """Ends a pin."""
         with self._lock:
-            check(lib.terrace_offload_unpin(self._open(), _job(job)))
+            check(lib.terrace_offload_unpin(self._open(), job_number(job)))
 
     def poll(self) -> list[JobEvent]:
         """Collects ended work, starts new work, and returns the events since the last call, except those of jobs for which
@@ -361,39 +297,7 @@ class OffloadCache(Polled):
                 if self._waiters.get(job) is end:
                     del self._waiters[job]
 
-    def pause_idle_service(self, longest: float) -> None:
-        """Stops the idle service, which works while no call is made, for this number of seconds, or until a call with 0. During
-        this time the contents of the cache change only in calls."""
-        with self._lock:
-            check(lib.terrace_offload_pause_idle_service(self._open(), nanoseconds(longest)))
-
-    def drain(self, timeout: float | None = None) -> None:
-        """Waits until no job is under way. Paused transfers are resumed. The next poll() returns the events.
-
-        Raises:
-            DeadlineExceeded: The time is over, in seconds.
-        """
-        end = end_of(timeout)
-        while True:
-            with self._lock:
-                # Waits in short pieces, so that other threads, and exceptions such as KeyboardInterrupt, are not blocked.
-                left = 0.05 if end is None else min(0.05, max(0.0, end - time.monotonic()))
-                status = lib.terrace_offload_drain(self._open(), nanoseconds(left))
-                sentence = _library.last_error()
-                self._poll()
-            if status == _interface.OK:
-                return
-            if status != _interface.DEADLINE_EXCEEDED or (end is not None and time.monotonic() >= end):
-                raise error_of(status, sentence)
-
     # ---- streams of the engine
-
-    def signal(self, stream: int = 0, rank: int = 0) -> int:
-        """Marks all work that is on the stream (an address, as torch's stream.cuda_stream) now, for `after`."""
-        point = c_uint64()
-        with self._lock:
-            check(lib.terrace_offload_signal(self._open(), _stream(stream), _rank(rank), byref(point)))
-        return point.value
 
     def await_stream(self, job: int, stream: int = 0, layers: int = 0xFFFF_FFFF, rank: int = 0) -> None:
         """Makes the stream wait on the device until the leading layers of the job's blocks have been copied.
@@ -403,154 +307,13 @@ class OffloadCache(Polled):
         """
         with self._lock:
             leading = in_range("layers", layers, c_uint32)
-            check(lib.terrace_offload_await(self._open(), _job(job), leading, _stream(stream), _rank(rank)))
+            check(lib.terrace_offload_await(self._open(), job_number(job), leading, stream_address(stream), rank_number(rank)))
 
     # ---- the cache as a whole
-
-    def clear(self, *, keep_storage: bool = False, keep_shared: bool = False) -> None:
-        """Drops all cached blocks, removes all stored blocks, and ends the use of a shared store until resume_shared().
-
-        It does not wait for the disk: if the process is killed while statistics()["erasing"] is 1, removed blocks may be there
-        again.
-
-        Args:
-            keep_storage: True if the names of stored blocks still have the same meaning. Then the stored blocks stay, and can be
-                hits.
-            keep_shared: The same for the shared store. Then it is still used.
-        """
-        flags = (_KEEP_STORAGE if keep_storage else 0) | (_KEEP_SHARED if keep_shared else 0)
-        with self._lock:
-            check(lib.terrace_offload_clear(self._open(), flags))
-
-    def resize_host(self, blocks: int, pool: int = 0) -> None:
-        """Makes the host tier larger or smaller. Does not wait."""
-        with self._lock:
-            check(lib.terrace_offload_resize(self._open(), 1, in_range("blocks", blocks, c_uint32), _pool(pool)))
-
-    def resize_storage(self, blocks: int, pool: int = 0) -> None:
-        """Makes storage larger or smaller. Does not wait."""
-        with self._lock:
-            check(lib.terrace_offload_resize(self._open(), 2, in_range("blocks", blocks, c_uint32), _pool(pool)))
 
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_offload_statistics in terrace.h. Sizes are in bytes."""
         return self._statistics(_interface.OffloadStatistics())
-
-    def record_changes(self) -> None:
-        """Records changes of the cached blocks from now on. Call changes() regularly, because all changes are kept until then."""
-        with self._lock:
-            check(lib.terrace_offload_record_events(self._open()))
-
-    def changes(self) -> list[Change]:
-        """Returns the changes since the last call."""
-        expiries = POINTER(c_int64)()
-        count = c_size_t()
-        with self._lock:
-            changes = list(self._raw_changes(_CHANGE))
-            check(lib.terrace_offload_event_expiries(self._open(), byref(expiries), byref(count)))
-            ends = [expiries[i] / 1e9 for i in range(count.value)]
-        return [
-            Change(ChangeKind(kind), _source(source), key, None if parent == _NO_KEY else parent, tenant, depth, group, end)
-            for (key, parent, tenant, kind, source, depth, group), end in zip(changes, ends, strict=True)
-        ]
-
-    # ---- write-back jobs
-
-    def start_write_back(
-        self,
-        scope: Scope = Scope.ALL,
-        *,
-        target: Target = Target.STORAGE,
-        keys: Names | None = None,
-        tenant: int = 0,
-        unused_for: float = 0,
-        timeout: float | None = None,
-        budget: int = 0,
-        durable: bool = True,
-    ) -> int:
-        """Starts a job that writes cached blocks to storage, or to the shared store, now. Returns its number.
-
-        Args:
-            target: Where it writes.
-            keys: For Scope.PREFIX.
-            unused_for: For Scope.IDLE, in seconds.
-            timeout: In seconds; blocks that are not stored by then are dropped from the job.
-            budget: The most bytes to write; 0: no limit.
-            durable: The job also flushes storage before it ends.
-
-        Raises:
-            InvalidArgument: There is no such target, among others.
-        """
-        made = self._keys(keys) if keys is not None else None
-        order = _interface.WriteBack(
-            scope=int(scope),
-            target=int(target),
-            not_durable=int(not durable),
-            tenant=tenant,
-            unused_for=nanoseconds(unused_for),
-            deadline=0 if timeout is None else max(1, nanoseconds(timeout)),
-            budget=budget,
-        )
-        if made is not None:
-            order.keys = ctypes.addressof(made._array)
-            order.count = made.count
-        job = c_uint64()
-        with self._lock:
-            check(lib.terrace_write_back_start(self._open(), byref(order), byref(job)))
-        return job.value
-
-    def pause_write_back(self, job: int) -> None:
-        """The job starts no more writes until it is resumed."""
-        with self._lock:
-            check(lib.terrace_write_back_pause(self._open(), _job(job)))
-
-    def resume_write_back(self, job: int) -> None:
-        """Continues a paused job."""
-        with self._lock:
-            check(lib.terrace_write_back_resume(self._open(), _job(job)))
-
-    def cancel_write_back(self, job: int) -> None:
-        """Ends the job at once."""
-        with self._lock:
-            check(lib.terrace_write_back_cancel(self._open(), _job(job)))
-
-    def write_back(self, job: int) -> WriteBackProgress:
-        """The progress of a job.
-
-        Raises:
-            NotFound: There is no such job, or it ended long ago.
-        """
-        value = _interface.WriteBackProgress()
-        with self._lock:
-            check(lib.terrace_write_back_read(self._open(), _job(job), byref(value)))
-        counts = {field: getattr(value, field) for field, *_ in value._fields_ if field not in ("struct_size", "state")}
-        return WriteBackProgress(state=WriteBackState(value.state), **counts)
-
-    # ---- the end
-
-    def close(self, timeout: float | None = None) -> None:
-        """Ends all work, and releases all buffers. A second call does nothing.
-
-        Raises:
-            DeadlineExceeded: A disk or device has not answered within `timeout` seconds. The cache is closed nevertheless; the
-                engine's memory must stay valid for the rest of the process.
-        """
-        with self._lock:
-            if self._handle is None:
-                return
-            self._stop_serving()
-            handle, self._handle = self._handle, None
-            try:
-                ended = lib.terrace_offload_destroy(handle, nanoseconds(timeout)) == 1
-            finally:
-                for end in self._waiters.values():
-                    end.wake()
-                self._wake_threads()
-            if ended:
-                self._let_go()
-                self._kept.end()
-        if not ended:
-            raise error_of(_interface.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
 
     # ---- inside
 
@@ -558,7 +321,7 @@ class OffloadCache(Polled):
         """Returns the states as numbers."""
         states = ctypes.create_string_buffer(keys.count or 1)
         with self._lock:
-            check(lib.terrace_offload_look_up(self._open(), _pool(pool, keys), keys._array, keys.count, states))
+            check(lib.terrace_offload_look_up(self._open(), pool_number(pool, keys), keys._array, keys.count, states))
         return states.raw[: keys.count]
 
     def _host_slots(
@@ -568,7 +331,7 @@ class OffloadCache(Polled):
         made = self._keys(keys)
         _check_first(first, made)
         order = _interface.Order(
-            id=_job(job), keys=ctypes.addressof(made._array), count=made.count, first=first, pool=_pool(pool, made), tenant=tenant
+            id=job_number(job), keys=ctypes.addressof(made._array), count=made.count, first=first, pool=pool_number(pool, made), tenant=tenant
         )
         return made, order, (c_uint32 * (made.count - first))()
 
@@ -584,10 +347,14 @@ class OffloadCache(Polled):
     def _has_work(self) -> bool:
         return bool(self._waiters)
 
+    def _wake_waiters(self) -> None:
+        for end in self._waiters.values():
+            end.wake()
+
     def _let_go(self) -> None:
         for owners in self._jobs.values():
-            _release_all(owners)
-        _release_all(self._host_rows)
+            release_all(owners)
+        release_all(self._host_rows)
 
     def _collect(self) -> None:
         self._returned.collect(self._open(), self._take)
@@ -596,10 +363,10 @@ class OffloadCache(Polled):
     def _take(self, number: int, events: Any, count: int) -> None:
         told: dict[int, list[JobEvent]] = {}
         for e in events[:count]:
-            event = JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, _source(e.source), e.layers, e.moved, e.failed)
+            event = JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, self._source_of(e.source), e.layers, e.moved, e.failed)
             told.setdefault(event.job if event.job in self._waiters else -1, []).append(event)
             if event.kind is JobEventKind.ENDED:
-                _release_all(self._jobs.get(event.job, ()))
+                release_all(self._jobs.get(event.job, ()))
                 self._jobs.pop(event.job, None)
         for job, its in told.items():
             if job < 0:
@@ -611,16 +378,8 @@ class OffloadCache(Polled):
     def _drop(self, job: int) -> None:
         """Removes a job that the library does not have, and cancels a job that it has; the events of that job come as usual."""
         if job in self._jobs and lib.terrace_offload_cancel(self._open(), job) == _interface.NOT_FOUND:
-            _release_all(self._jobs[job])
+            release_all(self._jobs[job])
             self._jobs.pop(job, None)
-
-    def _raw_changes(self, fields: struct.Struct) -> Iterator[tuple[Any, ...]]:
-        """The changes since the last call, unpacked."""
-        raw = POINTER(_interface.CacheEvent)()
-        count = c_size_t()
-        with self._lock:
-            check(lib.terrace_offload_events(self._open(), byref(raw), byref(count)))
-            return fields.iter_unpack(ctypes.string_at(raw, count.value * fields.size) if count.value else b"")
 
     def _order(
         self,
@@ -656,7 +415,7 @@ class OffloadCache(Polled):
             keys=ctypes.addressof(made._array),
             count=made.count,
             first=first,
-            pool=_pool(pool, made),
+            pool=pool_number(pool, made),
             tenant=tenant,
             after=after,
             deadline=0 if timeout is None else max(1, nanoseconds(timeout)),
@@ -687,7 +446,7 @@ class OffloadCache(Polled):
                 self._attempts.make(enter, lambda: self._drop(job))
         except BaseException:
             if self._jobs.get(job) is not owners:
-                _release_all(owners)
+                release_all(owners)
             raise
 
 
@@ -712,36 +471,9 @@ class _End(Waiter):
         return [event for each in self.events.values() for event in each]
 
 
-def _job(job: int) -> int:
-    return in_range("job", job, c_uint64)
-
-
-def _pool(pool: int, keys: Keys | None = None) -> int:
-    number = in_range("pool", pool, c_uint16)
-    return number | _ALONE if keys is not None and keys.alone else number
-
-
 def _check_first(first: int, keys: Keys) -> None:
     if not 0 <= first <= keys.count:
         raise ValueError(f"first is {first}, must be from 0 to the number of keys, {keys.count}")
-
-
-def _rank(rank: int) -> int:
-    return in_range("rank", rank, c_uint32)
-
-
-def _stream(stream: int) -> int | None:
-    return in_range("stream", stream, c_uint64) or None
-
-
-def _release_all(owners: Iterable[Rows]) -> None:
-    for owner in owners:
-        owner.release()
-
-
-def _source(number: int) -> State:
-    """A source that this package does not know is treated as slower than all others."""
-    return State(min(number, State.SHARED))
 
 
 def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows]:
@@ -755,8 +487,6 @@ def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows
             if writes and rows.readonly:
                 raise ValueError("a buffer is read-only")
     except BaseException:
-        _release_all(owners)
+        release_all(owners)
         raise
     return owners
-
-

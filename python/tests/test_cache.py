@@ -1,0 +1,374 @@
+"""Cache: the block manager of an engine, with a device in ordinary memory."""
+
+import asyncio
+import os
+import random
+import threading
+
+import numpy
+import pytest
+
+from terrace_kv import (
+    HIGHEST_PRIORITY,
+    Busy,
+    Cache,
+    Chain,
+    DeadlineExceeded,
+    DeviceRegion,
+    InvalidArgument,
+    Item,
+    NotFound,
+    RequestState,
+    Root,
+    Source,
+    Step,
+    Stopped,
+    TerraceError,
+)
+
+UNIT, BLOCK_BYTES, DEVICE_BLOCKS = 4, 4096, 12
+ROOT = Root(model_digest=b"a model")
+
+
+class Engine:
+    """Owns the memory, and computes blocks: each byte of a block is made from the tokens up to its end."""
+
+    def __init__(self, tmp_path, **pool):
+        self.memory = numpy.zeros((DEVICE_BLOCKS, BLOCK_BYTES), numpy.uint8)
+        region = DeviceRegion(self.memory.ctypes.data, BLOCK_BYTES, BLOCK_BYTES)
+        config = {
+            "device": {"reserve-max": 0},
+            "storage": {"where": f"file:{tmp_path}", "capacity": "1MiB"},
+            "pool": [{"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 16, **pool}],
+        }
+        self.cache = Cache(config, regions=[region])
+
+    @staticmethod
+    def content(tokens, block):
+        return hash(tuple(tokens[: (block + 1) * UNIT])) & 0xFF
+
+    def compute(self, request, tokens, first, last):
+        table = request.block_table()
+        for block in range(first, last):
+            self.memory[table[block]] = self.content(tokens, block)
+
+    def check(self, request, tokens, count):
+        table = request.block_table()
+        for block in range(count):
+            assert (self.memory[table[block]] == self.content(tokens, block)).all(), block
+
+    def serve(self, tokens, **end):
+        """Serves a prompt, and checks the blocks that were found. Returns where they were."""
+        chain = Chain(ROOT, UNIT, tokens)
+        with self.cache.acquire(chain) as request:
+            info = request.wait(10)
+            found = info.units - info.miss
+            self.check(request, tokens, found)
+            self.compute(request, tokens, found, info.units)
+            request.commit(chain.keys)
+            request.release(0, **end)
+        return info
+
+
+@pytest.fixture
+def engine(tmp_path):
+    made = Engine(tmp_path)
+    yield made
+    made.cache.close()
+
+
+def test_a_conversation_is_found_in_every_tier(engine):
+    tokens = list(range(18))
+    assert engine.serve(tokens).miss == 4
+    info = engine.serve(tokens + [7] * 4)
+    assert (info.device, info.miss) == (4, 1)
+    for other in range(6):
+        engine.serve(list(range(1000 * other, 1000 * other + 25)))
+    engine.cache.drain()
+    found = engine.cache.match(Chain(ROOT, UNIT, tokens))
+    assert (found.device + found.host, found.storage, found.total) == (0, 4, 4)
+    with engine.cache.acquire(Chain(ROOT, UNIT, tokens)) as request:
+        assert request.wait(10).storage == 4
+        assert request.hit_sources() == [Source.STORAGE] * 4
+        assert not request.released
+    assert request.released
+    assert engine.cache.statistics()["found_storage"] == 4
+
+
+def test_a_step_of_many_requests_is_one_call(engine):
+    prompts = [[seed * 100 + i for i in range(6)] for seed in range(3)]
+    requests = [engine.cache.acquire(Chain(ROOT, UNIT, prompt)) for prompt in prompts]
+    step = Step(4, DEVICE_BLOCKS, tokens_max=8)
+    step.rows[:3] = [2, 0, 1]
+    step.requests[:3] = [request.id for request in requests]
+    step.token_counts[:3] = [1, 2, 3]
+    step.tokens[:6] = range(6)
+    step.computed[:3] = 6
+    step.needed[:3] = [0, 0, 12]
+    assert engine.cache.step(step, 3)
+    assert [len(request.chain) for request in requests] == [7, 8, 9]
+    assert step.lengths[0].tolist() == [2, 3, 2, 0]
+    for i, request in enumerate(requests):
+        table = request.block_table()
+        assert step.tables[0][step.rows[i], : len(table)].tolist() == table.tolist()
+    assert engine.cache.match(requests[1].chain).device == 1, "six computed tokens fill one block"
+    expected = Chain(ROOT, UNIT, prompts[1] + [1, 2])
+    assert list(requests[1].chain.keys) == list(expected.keys)
+
+    # There are 5 slots left. One request needs more, the others are served.
+    step.token_counts[:3] = 0
+    step.computed[:3] = [4, 8, 4]
+    step.needed[:3] = [48, 0, 0]
+    assert not engine.cache.step(step, 3)
+    assert list(step.failures(3)) == [0] and "room" in step.failures(3)[0]
+    assert engine.cache.match(requests[1].chain).device == 2
+    requests[2].release(0)
+    step.requests[2] = 99
+    step.needed[:3] = 0
+    assert not engine.cache.step(step, 3)
+    assert list(step.failures(3)) == [2]
+    with pytest.raises(ValueError, match="count is 9, must be from 0 to the rows of the step, 4"):
+        engine.cache.step(step, 9)
+    with pytest.raises(InvalidArgument, match="step->written is 7"):
+        engine.cache.step(step, 2, written=7)
+    assert engine.cache.step(step, 0)
+    for request in requests:
+        request.release(0)
+
+
+def test_a_schedule_of_random_requests_serves_the_right_bytes(tmp_path):
+    engine = Engine(tmp_path)
+    choose = random.Random(7)
+    step = Step(4, DEVICE_BLOCKS)
+    for _round in range(60):
+        running = []
+        for row in range(choose.randint(1, 3)):
+            tokens = [choose.randint(0, 1) for _ in range(choose.randint(1, 14))]
+            chain = Chain(ROOT, UNIT, numpy.array(tokens, choose.choice([numpy.int64, numpy.uint32, numpy.int32])))
+            try:
+                request = engine.cache.acquire(chain, timeout=10)
+                info = request.wait(10)
+            except Busy:
+                continue
+            found = info.device + info.host + info.storage
+            engine.check(request, tokens, found)
+            engine.compute(request, tokens, found, len(request.block_table()))
+            running.append((request, tokens))
+            step.lengths[0][len(running) - 1] = 0
+        for _step in range(choose.randint(0, 6)):
+            for i, (request, tokens) in enumerate(running):
+                step.requests[i] = request.id
+                step.computed[i] = len(tokens)
+                tokens.append(choose.randint(0, 1))
+                step.token_counts[i], step.tokens[i] = 1, tokens[-1]
+            engine.cache.step(step, len(running))
+            for i, (request, tokens) in reversed(list(enumerate(running))):
+                if step.statuses[i] != 0:
+                    request.release(0)
+                    running.clear()
+                    break
+                full = len(tokens) // UNIT
+                engine.compute(request, tokens, max(0, full - 1), full)
+        engine.cache.end_step()
+        for request, _tokens in running:
+            request.release(0, output_tokens=3, ended=choose.random() < 0.3)
+    statistics = engine.cache.statistics()
+    assert statistics["found_device"] and statistics["found_host"] and statistics["live"] == 0
+    engine.cache.close()
+
+
+def test_an_event_loop_waits_for_a_request(engine):
+    tokens = list(range(17))
+    engine.serve(tokens)
+    engine.cache.drain()
+    engine.cache.clear(keep_storage=True)
+
+    async def serve():
+        with engine.cache.acquire(Chain(ROOT, UNIT, tokens)) as request:
+            info = await asyncio.wait_for(request.ready(), 10)
+            assert info.state is RequestState.READY
+            engine.check(request, tokens, 4)
+            return info
+
+    assert asyncio.run(serve()).storage == 4
+
+
+def test_one_request_cannot_have_what_another_holds(engine):
+    first = engine.cache.acquire(Chain(ROOT, UNIT, range(40)))
+    with pytest.raises(Busy):
+        engine.cache.acquire(Chain(ROOT, UNIT, range(100, 140)))
+    with pytest.raises(InvalidArgument):
+        engine.cache.acquire(Chain(ROOT, UNIT, range(200)))
+    with pytest.raises(InvalidArgument, match="request 1 is alive"):
+        engine.cache.acquire(Chain(ROOT, UNIT, range(4)), request=1)
+    with pytest.raises(Busy, match="chain"):
+        engine.cache.acquire(first.chain)
+    with pytest.raises(InvalidArgument, match="larger than the whole pool"):
+        first.extend(4)
+    first.release()
+    first.release()
+    assert engine.cache.statistics()["live"] == 0
+    with pytest.raises(TerraceError):
+        first.block_table()
+    with pytest.raises(ValueError, match="returns_in"):
+        first.release(0, ended=True, returns_in=3)
+
+
+def test_a_request_that_waits_too_long_says_so(engine):
+    engine.serve(list(range(17)))
+    engine.cache.drain()
+    engine.cache.clear(keep_storage=True)
+    engine.cache.pause_transfers()
+    request = engine.cache.acquire(Chain(ROOT, UNIT, range(17)))
+    with pytest.raises(DeadlineExceeded):
+        request.wait(0.02)
+    engine.cache.clear()
+    engine.cache.resume_transfers()
+    with pytest.raises(TerraceError, match="has failed: .*clear"):
+        request.wait(10)
+    request.release()
+
+
+def test_hints_decide_what_goes_first(engine):
+    engine.cache.set("write-policy", "none")
+    kept, ended = list(range(17)), list(range(100, 109))
+    engine.serve(kept)
+    engine.serve(ended, ended=True)
+    retention = engine.cache.retain(Chain(ROOT, UNIT, kept).keys, HIGHEST_PRIORITY)
+    pin = engine.cache.pin_prefix(Chain(ROOT, UNIT, kept).keys, 100)
+    engine.serve(list(range(300, 329)))
+    assert engine.cache.match(Chain(ROOT, UNIT, kept)).device == 4
+    assert engine.cache.match(Chain(ROOT, UNIT, ended)).device < 2
+    engine.cache.unpin_prefix(pin)
+    engine.cache.end_retention(retention)
+    engine.cache.expect_use(Chain(ROOT, UNIT, kept), 12.5)
+    engine.cache.expect_use(Chain(ROOT, UNIT, kept), None)
+    with pytest.raises(NotFound):
+        engine.cache.unpin_prefix(pin)
+    with pytest.raises(InvalidArgument, match="priority is 99"):
+        engine.cache.retain(Chain(ROOT, UNIT, kept).keys, 99)
+
+
+def test_a_tenant_keeps_no_more_than_its_quota(engine):
+    salted = Root(model_digest=b"a model", tenant_salt="tenant")
+    chain = Chain(salted, UNIT, range(24))
+    assert chain.tenant != Chain(ROOT, UNIT).tenant
+    engine.cache.set_quota(chain.tenant, device_blocks=2)
+    with engine.cache.acquire(chain) as request:
+        request.commit(chain.keys)
+        request.release(0)
+    engine.serve(list(range(500, 540)))
+    assert engine.cache.tenant_blocks(chain.tenant, "device") == 2
+    engine.cache.remove_quota(chain.tenant)
+    with pytest.raises(NotFound):
+        engine.cache.tenant_blocks(chain.tenant, "device")
+    with pytest.raises(ValueError, match="tier is 'disk'"):
+        engine.cache.tenant_blocks(chain.tenant, "disk")
+
+
+def test_blocks_are_prefetched_and_leave_by_name(engine):
+    tokens = list(range(17))
+    engine.serve(tokens)
+    engine.cache.drain()
+    engine.cache.clear(keep_storage=True)
+    chain = Chain(ROOT, UNIT, tokens)
+    prefetch = engine.cache.prefetch(chain, farthest=Source.STORAGE)
+    engine.cache.drain()
+    assert not engine.cache.prefetching(prefetch)
+    assert engine.cache.match(chain).host == 4
+    with pytest.raises(NotFound):
+        engine.cache.cancel_prefetch(prefetch)
+    with engine.cache.acquire(chain) as request:
+        request.wait(10)
+        slot = int(request.block_table()[0])
+        assert engine.cache.evict([slot]) == (0, [slot])
+        assert engine.cache.common_prefix() == 4
+        request.release(0)
+    assert engine.cache.evict([slot])[0] == 4
+    assert engine.cache.match(chain).total == 0
+    engine.serve(tokens)
+    engine.cache.drain()
+    assert engine.cache.drop(chain.keys) == 4
+
+
+def test_an_engine_that_sleeps_moves_its_memory(engine):
+    tokens = list(range(17))
+    engine.serve(tokens)
+    assert engine.cache.checkpoint(30) == 4
+    with engine.cache.acquire(Chain(ROOT, UNIT, [1])) as request:
+        with pytest.raises(Busy):
+            engine.cache.reset(wait=True)
+        request.release(0)
+    engine.cache.reset(keep_storage=True, wait=True)
+    old, engine.memory = engine.memory, numpy.zeros_like(engine.memory)
+    engine.cache.relocate([DeviceRegion(engine.memory.ctypes.data, BLOCK_BYTES, BLOCK_BYTES)])
+    engine.cache.resume()
+    old[:] = 0xEE
+    assert engine.serve(tokens).storage == 4
+
+
+def test_changes_name_the_device(engine):
+    engine.cache.record_changes()
+    engine.serve(list(range(9)))
+    engine.cache.drain()
+    changes = engine.cache.changes()
+    assert [change.depth for change in changes if change.source is Source.DEVICE] == [0, 1]
+    assert {change.source for change in changes} == {Source.DEVICE, Source.STORAGE}
+    assert changes[1].parent == changes[0].key
+
+
+def test_prompts_are_lists_and_arrays():
+    expected = list(Chain(ROOT, UNIT, range(12)).keys)
+    for tokens in (list(range(12)), numpy.arange(12), numpy.arange(24, dtype=numpy.uint32)[:12], numpy.arange(0, 24)[::2] // 2):
+        assert list(Chain(ROOT, UNIT, tokens).keys) == expected
+    for wrong, error in (([-1], ValueError), (numpy.array([3, -1]), ValueError), ([1 << 32], ValueError), ([0.5], TypeError)):
+        with pytest.raises(error):
+            Chain(ROOT, UNIT, wrong)
+    with pytest.raises(TypeError, match="float64 with 1 dimensions"):
+        Chain(ROOT, UNIT, numpy.array([0.5]))
+    with pytest.raises(InvalidArgument, match="block_tokens is 0"):
+        Chain(ROOT, 0)
+    pictured = Chain(ROOT, UNIT, range(16), [Item(5, 6, b"an image")])
+    assert pictured.keys[0] == expected[0] and pictured.keys[1] != expected[1]
+    assert [pictured.before_media(blocks) for blocks in range(5)] == [0, 1, 1, 3, 4]
+    with pytest.raises(InvalidArgument):
+        pictured.add_items([Item(2, 1, b"late")])
+    assert list(Chain(Root(adapter="lora"), UNIT, range(4)).keys) != list(Chain(Root(), UNIT, range(4)).keys)
+
+
+def test_threads_share_a_cache(engine):
+    def serve(seed):
+        for _ in range(20):
+            tokens = [seed] * 9
+            chain = Chain(ROOT, UNIT, tokens)
+            with engine.cache.acquire(chain) as request:
+                request.wait(10)
+                request.commit(chain.keys)
+                request.release(0)
+
+    threads = [threading.Thread(target=serve, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert engine.cache.statistics()["requests"] == 60
+
+
+def test_a_closed_cache_and_a_child_say_so(tmp_path):
+    engine = Engine(tmp_path)
+    request = engine.cache.acquire(Chain(ROOT, UNIT, range(4)))
+    child = os.fork()
+    if child == 0:
+        try:
+            engine.cache.poll()
+        except Stopped:
+            os._exit(0 if request.released else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    engine.cache.close(10)
+    assert request.released
+    request.release()
+    with pytest.raises(Stopped):
+        engine.cache.acquire(Chain(ROOT, UNIT, range(4)))
+    with pytest.raises(InvalidArgument, match="device-blockz"):
+        Cache({"pool": [{"device-blockz": 3}]})
