@@ -755,7 +755,7 @@ TERRACE_C_API terrace_status terrace_cache_wait(const terrace_cache* cache, int6
 /// configuration) is a thread of the library that continues the work and runs commands of operators when no call was made for 100
 /// ms. The call is for an engine that relies on the results of an earlier call: during the pause, the cache changes only by calls
 /// of the engine.
-TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
+TERRACE_C_API terrace_status terrace_cache_pause_idle_service(terrace_cache* cache, int64_t longest);
 /// Polls until no work is under way. It does not wait for requests. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with
 /// the next poll.
 TERRACE_C_API terrace_status terrace_cache_drain(terrace_cache* cache, int64_t timeout);

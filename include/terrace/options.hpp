@@ -250,9 +250,11 @@ struct TERRACE_API CacheSystemOptions {
   /// The most hash units of one request, from the maximum length of the model. A request for more gets this many. If 0, there is
   /// no such limit, and a request that asks for more than the pools hold is refused.
   HashUnits request_units_max{};
-  /// The most blocks of each pool that all pins together can keep from eviction. 0: half of its device_blocks.
+  /// The most blocks of each pool that all pins together can keep from eviction. 0: half of its device_blocks; of its
+  /// host_blocks with engine_owns_slots.
   Blocks pinned_blocks_max{};
-  /// The most hash units that all retentions together can name. 0: device_blocks of the first pool.
+  /// The most hash units that all retentions together can name. 0: device_blocks of the first pool; its host_blocks with
+  /// engine_owns_slots.
   HashUnits retained_units_max{};
   /// The most blocks that a write-back job over the whole tree has under way at a time; at least 1.
   Blocks write_back_blocks_ahead = 256;

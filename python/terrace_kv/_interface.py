@@ -641,7 +641,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_cache_fd": (c_int, [c_void_p]),
     "terrace_cache_next_poll": (c_int64, [c_void_p]),
     "terrace_cache_wait": (c_int32, [c_void_p, c_int64]),
-    "terrace_offload_pause_idle_service": (c_int32, [c_void_p, c_int64]),
+    "terrace_cache_pause_idle_service": (c_int32, [c_void_p, c_int64]),
     "terrace_cache_drain": (c_int32, [c_void_p, c_int64]),
     "terrace_cache_signal": (c_int32, [c_void_p, c_void_p, c_uint32, c_void_p]),
     "terrace_cache_clear": (c_int32, [c_void_p, c_uint32]),

@@ -440,7 +440,7 @@ def test_any_order_of_calls_serves_the_right_bytes(tmp_path: Path, seed: int) ->
     directory = tmp_path if seed % 2 else None
     engine = Engine(directory, chunks=draw.choice([4, 8, 16]))
     requests = [ReqContext(req_id=str(i)) for i in range(4)]
-    writing: list[set[bytes]] = []
+    writing: list[tuple[set[bytes], ReqContext]] = []
     reading: list[tuple[list[bytes], Any, ReqContext]] = []
     loaded = 0
     for _ in range(1500):
@@ -452,9 +452,9 @@ def test_any_order_of_calls_serves_the_right_bytes(tmp_path: Path, seed: int) ->
             if output is not None and output.keys_to_store:
                 for key, row in zip(output.keys_to_store, output.store_spec.chunk_ids):
                     engine.rows[row] = np.frombuffer(content(key), dtype=np.int8)
-                writing.append(set(output.keys_to_store))
+                writing.append((set(output.keys_to_store), request))
         elif action < 500 and writing:
-            done = writing.pop(draw.randrange(len(writing)))
+            done, request = writing.pop(draw.randrange(len(writing)))
             engine.manager.complete_store(done, request, draw.random() < 0.9)
         elif action < 750:
             hits = [key for key in some if engine.manager.lookup(key, request) is HIT]

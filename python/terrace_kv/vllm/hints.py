@@ -1,55 +1,136 @@
-"""What a request says about its session.
+"""What a request says about its session and its blocks.
 
-In kv_transfer_params, which vLLM's HTTP server passes:
+In kv_transfer_params, which vLLM's HTTP server passes, any of these together (docs/hints.md):
 
-    {"terrace": {"session": "ended"}}       after this request, nobody continues its prefix
-    {"terrace": {"returns_in": 12.5}}       a request is expected to continue it about so many seconds after its end
+    {"terrace": {"session": "ended"}}                     after this request, nobody continues its prefix
+    {"terrace": {"returns_in": 12.5}}                     a request is expected to continue it so many seconds after its end
+    {"terrace": {"priority": 9, "priority_for": 60}}      its chunks are evicted after those of a lower priority, for 60 seconds
+    {"terrace": {"pin_for": 60}}                          its chunks stay in host memory for 60 seconds
+    {"terrace": {"store": false}}                         its chunks are not stored
+    {"terrace": {"tenant": "name"}}                       its chunks count for the quota of this tenant
 
-The same as a KV hint of vLLM: an action of the type "terrace.session", whose payload is one of the two objects.
+The same as a KV hint of vLLM: an action of the type "terrace.session", whose payload is the inner object.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from vllm.v1.kv_offload.base import ReqContext
 
+from .._caches import HIGHEST_PRIORITY
+
 FIELD = "terrace"
 ACTION = "terrace.session"
+LONGEST = 3600.0
+"""The longest time of a hint that keeps chunks, in seconds."""
+_USUAL_TIME = 600.0
 
 
-class NextUse(NamedTuple):
-    """When the prefix of a request is used next, after its end."""
+class Hints(NamedTuple):
+    """What a request has said."""
 
-    seconds: float | None
-    """None: its session has ended."""
+    ended: bool = False
+    """Its session has ended."""
+    returns_in: float | None = None
+    """Seconds after its end."""
+    priority: int | None = None
+    priority_for: float = _USUAL_TIME
+    pin_for: float = 0.0
+    store: bool = True
+    tenant: int = 0
+    """The number of the tenant; 0: none is named."""
+
+    @property
+    def tells_next_use(self) -> bool:
+        return self.ended or self.returns_in is not None
+
+
+NO_HINTS = Hints()
 
 
 class WrongHint(ValueError):
     """A hint that has no meaning; the message says what would."""
 
 
-def next_use(context: ReqContext) -> NextUse | None:
-    """Returns what the request says; None if it says nothing.
+def hints_of(context: ReqContext) -> Hints:
+    """Returns what the request says.
 
     Raises:
-        WrongHint: It says something that has no meaning.
+        WrongHint: Some of it has no meaning.
     """
     given = (context.kv_transfer_params or {}).get(FIELD)
     if given is None:
         envelope = getattr(context, "kv_hints", None)
         actions = () if envelope is None else envelope.actions
         given = next((action.payload for action in actions if action.action_type == ACTION), None)
-    return None if given is None else _read(given)
+    return NO_HINTS if given is None else _read(given)
 
 
-def _read(given: Any) -> NextUse:
-    if isinstance(given, Mapping) and len(given) == 1:
-        if given.get("session") == "ended":
-            return NextUse(None)
-        seconds = given.get("returns_in")
-        if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds) and seconds >= 0:
-            return NextUse(float(seconds))
-    raise WrongHint(f'{FIELD} is {given!r}, must be {{"session": "ended"}} or {{"returns_in": seconds}}')
+def tenant_number(name: str) -> int:
+    """The number of a tenant in the cache."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") or 1
+
+
+def _read(given: Any) -> Hints:
+    if not isinstance(given, Mapping) or not given:
+        raise WrongHint(f"{FIELD} is {given!r}, must be an object with some of {', '.join(_READERS)}")
+    hints = NO_HINTS
+    for name, value in given.items():
+        if name not in _READERS:
+            raise WrongHint(f"{FIELD} has {name!r}; there are {', '.join(_READERS)}")
+        hints = hints._replace(**_READERS[name](name, value))
+    if hints.ended and hints.returns_in is not None:
+        raise WrongHint(f"{FIELD} says that the session has ended, and when it returns; give one of the two")
+    if "priority_for" in given and hints.priority is None:
+        raise WrongHint(f"{FIELD} has priority_for without a priority")
+    return hints
+
+
+def _wrong(name: str, value: Any, right: str) -> WrongHint:
+    return WrongHint(f"{FIELD}.{name} is {value!r}, must be {right}")
+
+
+def _session(name: str, value: Any) -> dict[str, Any]:
+    if value == "ended":
+        return {"ended": True}
+    raise _wrong(name, value, '"ended"')
+
+
+def _seconds(name: str, value: Any) -> dict[str, Any]:
+    most = math.inf if name == "returns_in" else LONGEST
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= most:
+        return {name: float(value)}
+    raise _wrong(name, value, "seconds from 0 on" + (f", at most {LONGEST:.0f}" if most == LONGEST else ""))
+
+
+def _priority(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= HIGHEST_PRIORITY:
+        return {name: value}
+    raise _wrong(name, value, f"a whole number from 0 to {HIGHEST_PRIORITY}")
+
+
+def _store(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {name: value}
+    raise _wrong(name, value, "true or false")
+
+
+def _tenant(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, str) and value:
+        return {name: tenant_number(value)}
+    raise _wrong(name, value, "a name")
+
+
+_READERS = {
+    "session": _session,
+    "returns_in": _seconds,
+    "priority": _priority,
+    "priority_for": _seconds,
+    "pin_for": _seconds,
+    "store": _store,
+    "tenant": _tenant,
+}

@@ -26,14 +26,14 @@ from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from .._keys import Keys
-from .._library import Busy
+from .._library import Busy, NotFound
 from .._minute import Minute
 from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
 from ..offload import OffloadCache
 from . import metrics
 from .chains import Chain, Chains, Run, Window
 from .guard import LoadGuard
-from .hints import NextUse, WrongHint, next_use
+from .hints import NO_HINTS, Hints, WrongHint, hints_of, tenant_number
 from .looking import CacheLookups, Question
 
 logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
@@ -73,6 +73,7 @@ class TerraceOffloadingManager(OffloadingManager):
             that do not call on_reset_flushed().
         prefill_speed: Tokens that the engine computes in a second (LoadGuard). None: it is learned.
         info: Labels about host memory for vLLM's gauge of the configuration.
+        tenants: By name of a tenant: the most chunks that it may keep in host memory. Those beyond are evicted first.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class TerraceOffloadingManager(OffloadingManager):
         tier: str = "terrace",
         prefill_speed: float | None = None,
         info: Mapping[str, str | int | float | bool] | None = None,
+        tenants: Mapping[str, int] | None = None,
     ) -> None:
         assert view.shape is not None and view.strides is not None
         rows, chunk_bytes = view.shape[0], view.strides[0]
@@ -103,6 +105,8 @@ class TerraceOffloadingManager(OffloadingManager):
             log=lambda level, sentence: (logger.info, logger.warning, logger.error)[min(level, 2)]("%s", sentence),
         )
         self._cache.record_changes()
+        for tenant, chunks in (tenants or {}).items():
+            self._cache.set_quota(tenant_number(tenant), host_blocks=chunks)
         flat = config.get("key-order") == "flat"
         self._chains = Chains({} if flat else chunk_tokens, windows or {}, self._cache.keys)
         self._contexts: dict[str, ReqContext] = {}  # requests that wait for chunks from below host memory
@@ -113,7 +117,9 @@ class TerraceOffloadingManager(OffloadingManager):
         )
         self._minute = Minute(lambda line: logger.info("Terrace: %s", line), "chunks")
         self._known: dict[str, int] = {}  # by request: leading chunks of its chain that were here before its first store
-        self._next_uses: dict[str, NextUse] = {}  # by request: what it has told
+        self._hints: dict[str, Hints] = {}  # by request: what it has told, if anything
+        self._storing: dict[str, int] = {}  # by request: its stores that have not ended
+        self._late_hints: dict[str, tuple[Hints, list[Keys]]] = {}  # of finished requests whose stores have not ended
         self._told_wrong = False
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
         self._changes = 0  # grows with each change of the cache
@@ -220,6 +226,9 @@ class TerraceOffloadingManager(OffloadingManager):
         rows: list[int] = []
         jobs: list[int] = []
         evicted: list[OffloadKey] = []
+        hints = self._hints.get(req_context.req_id, NO_HINTS)
+        if not hints.store:
+            return PrepareStoreOutput([], CPULoadStoreSpec([]), [])
         computes_from = self._computes.get(req_context.req_id)
         keys = self._chains.useful(list(keys), req_context, lambda chain: self._known_of(req_context.req_id, chain))
         for run in self._chains.runs(keys, req_context):
@@ -239,7 +248,7 @@ class TerraceOffloadingManager(OffloadingManager):
             job = self._new_job()
             try:
                 beside = None if run.beside is None else self._chains.prefix(*run.beside)
-                taken = self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside)
+                taken = self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside, tenant=hints.tenant)
             except Busy:
                 full = True
                 continue
@@ -262,6 +271,7 @@ class TerraceOffloadingManager(OffloadingManager):
             return None
         if new:
             self._stores[frozenset(new)] = jobs
+            self._storing[req_context.req_id] = self._storing.get(req_context.req_id, 0) + 1
             self._minute.stored(len(new))
         return PrepareStoreOutput(new, CPULoadStoreSpec(rows), evicted)
 
@@ -276,6 +286,10 @@ class TerraceOffloadingManager(OffloadingManager):
             self._ready.update(chunks)
         else:
             self._metrics.counts.store_failures += len(chunks)
+        self._storing[req_context.req_id] -= 1
+        if self._storing[req_context.req_id] == 0:
+            del self._storing[req_context.req_id]
+            self._follow_hints(*self._late_hints.pop(req_context.req_id, (NO_HINTS, [])))
         self._follow()
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
@@ -289,24 +303,27 @@ class TerraceOffloadingManager(OffloadingManager):
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Reads the hints of the request. Returns an empty context."""
         try:
-            use = next_use(req_context)
+            hints = hints_of(req_context)
         except WrongHint as wrong:
             self._metrics.counts.hints_wrong += 1
             if not self._told_wrong:
                 self._told_wrong = True
                 logger.warning("Terrace: request %s: %s; such hints are ignored", req_context.req_id, wrong)
         else:
-            if use is not None:
-                self._next_uses[req_context.req_id] = use
+            if hints is not NO_HINTS:
+                self._metrics.counts.hints += 1
+                self._hints[req_context.req_id] = hints
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Drops the record of the request. This is not a use of its chunks: its loads and stores were. If it has told when its
-        prefix is used next, the cache is told, too."""
-        if (use := self._next_uses.pop(req_context.req_id, None)) is not None:
-            self._metrics.counts.hints += 1
-            for chain in self._chains.of(req_context.req_id):
-                self._cache.expect_use(self._chains.prefix(chain, len(chain.keys)), use.seconds)
+        """Drops the record of the request. This is not a use of its chunks: its loads and stores were. Its hints count from now
+        on, or once its stores have ended."""
+        if (hints := self._hints.pop(req_context.req_id, None)) is not None:
+            prefixes = [self._chains.prefix(chain, len(chain.keys)) for chain in self._chains.of(req_context.req_id)]
+            if req_context.req_id in self._storing:
+                self._late_hints[req_context.req_id] = (hints, prefixes)
+            else:
+                self._follow_hints(hints, prefixes)
         self._chains.end(req_context.req_id)
         self._contexts.pop(req_context.req_id, None)
         self._computes.pop(req_context.req_id, None)
@@ -350,6 +367,8 @@ class TerraceOffloadingManager(OffloadingManager):
             self._stale.append((self._step + self._steps_ahead, [job for jobs in self._stores.values() for job in jobs], loads))
         self._pending.difference_update(*self._stores)
         self._stores.clear()
+        self._storing.clear()
+        self._late_hints.clear()
         self._loads.clear()
         self._metrics.loading = 0
         for keys in self._wanted.values():
@@ -408,6 +427,20 @@ class TerraceOffloadingManager(OffloadingManager):
         self._cache.close(60.0)
 
     # ---- inside
+
+    def _follow_hints(self, hints: Hints, prefixes: Sequence[Keys]) -> None:
+        """Tells the cache what a request has said about its prefixes."""
+        for prefix in prefixes:
+            if hints.tells_next_use:
+                self._cache.expect_use(prefix, None if hints.ended else hints.returns_in)
+            try:
+                if hints.priority is not None:
+                    self._cache.retain(prefix, hints.priority, hints.priority_for)
+                if hints.pin_for > 0:
+                    self._cache.pin_prefix(prefix, hints.pin_for)
+            except (Busy, NotFound):
+                # Too many chunks are kept already, or none of these is in host memory.
+                self._metrics.counts.hints_ignored += 1
 
     def _new_job(self) -> int:
         self._last_job += 1

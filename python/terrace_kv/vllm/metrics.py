@@ -27,8 +27,9 @@ _COUNTERS = {
     "store_failures": "Number of chunks that could not be written.",
     "dropped": "Number of chunks that were not written because too much was under way.",
     "declined": "Number of chunks that were there, and not read, because they are computed sooner.",
-    "hints": "Number of finished requests that have told when their prefix is used next, or that their session has ended.",
-    "hints_wrong": "Number of requests that have told something else, which was ignored.",
+    "hints": "Number of requests with hints.",
+    "hints_wrong": "Number of requests with hints that have no meaning, which were ignored.",
+    "hints_ignored": "Number of prefixes that were not kept as asked: too many chunks are kept already, or none of these is there.",
     "evicted": "Number of chunks that were given up to make room: by the store; with TerraceOffloadingSpec, by host memory.",
 }
 _GAUGES = {
@@ -55,6 +56,7 @@ class Counts:
     declined: int = 0
     hints: int = 0
     hints_wrong: int = 0
+    hints_ignored: int = 0
     evicted: int = 0
 
     def copy(self) -> Counts:

@@ -17,7 +17,7 @@ logger = init_logger("vllm." + __name__)
 
 _OPTIONS = (
     "path", "capacity", "shared", "weights_revision", "weights_fixed", "keep_storage", "attention_backend", "adapters",
-    "prefill_speed", "config",
+    "prefill_speed", "tenants", "config",
 )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
         keep_storage: True if a reset keeps the stored chunks for the next start, which finds them if it has the same weights.
         prefill_speed: Tokens that the engine computes in a second. While storage is slower, it is not read. Without this option
             the speed is learned.
+        tenants: By name of a tenant (docs/hints.md): the most bytes of host memory that its chunks may have, {"team": 1073741824}.
         config: A mapping with more options of docs/configuration.md, such as {"policy": "lru", "storage": {"io": "threads"}}.
 
     All workers and the scheduler must be on one host, because they share memory.
@@ -143,6 +144,10 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 steps_ahead=self.config.parallel.pp_size + 4,
                 prefill_speed=options.get("prefill_speed"),
                 info=self._info(),
+                tenants={
+                    tenant: quota_chunks(tenant, size, self.kv_bytes_per_chunk)
+                    for tenant, size in options.get("tenants", {}).items()
+                },
             )
         except BaseException:
             region.cleanup()
@@ -176,6 +181,13 @@ class RegionManager(TerraceOffloadingManager):
         super().shutdown()
         self._view.release()
         self._region.cleanup()
+
+
+def quota_chunks(tenant: str, size: Any, chunk_bytes: int) -> int:
+    """Converts a quota in bytes to chunks."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < chunk_bytes:
+        raise ValueError(f"tenants.{tenant} is {size!r}, must be bytes for at least one chunk, {chunk_bytes}")
+    return size // chunk_bytes
 
 
 def check_one_host(world_size: int) -> None:

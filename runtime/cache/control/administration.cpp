@@ -197,7 +197,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
     wanted[groups_.rules()[g].config().pool.value()] += hit_.groups[g].end - hit_.groups[g].first;
   planner_.pin_hit(hit_, keys, TenantId{});
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    const std::uint64_t half = groups_.pools()[pool]->sizes().device_blocks / 2;
+    const std::uint64_t half = groups_.pools()[pool]->sizes().first_tier_blocks() / 2;
     const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
     if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
     planner_.unpin_hit(hit_);
@@ -254,7 +254,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   planner_.find_hit(keys, Source::storage, hit_);
   if (hit_.units == 0) return Errc::not_found;
   const std::uint64_t most =
-      state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;
+      state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().first_tier_blocks();
   if (retained_blocks_ + hit_.units > most) {
     return failure<Errc::no_room, "retentions name too many blocks (retained_units_max): end some first">;
   }

@@ -25,6 +25,9 @@ struct PoolSizes {
   std::uint32_t engine_blocks = 0;
   bool null_block = false;
   std::uint32_t host_blocks = 0;  ///< 0: there is no host tier
+
+  /// The blocks of the pool's first tier: the host tier if the engine owns the slots of the device.
+  [[nodiscard]] std::uint32_t first_tier_blocks() const { return engine_blocks > 0 ? host_blocks : device_blocks; }
   /// Slots of the host arena, in addition to host_blocks, through which blocks pass between device and storage. At least 1 if
   /// there is storage.
   std::uint32_t staging_blocks = 0;

@@ -357,6 +357,26 @@ TEST_F(OffloadHostSlots, blocks_of_a_session_that_has_ended_go_first) {
   EXPECT_EQ(cache->manager().stats().sessions_ended, 2U);
 }
 
+/// Pins of prefixes and retentions work in the host tier as they do in a device tier, and so do their limits.
+TEST_F(OffloadHostSlots, pinned_and_retained_prefixes_stay) {
+  make(sizes(4, KeyOrder::prefix));
+  fill(1, names({1, 2}), 1);
+  fill(2, names({5, 6}), 2);
+  const Result<PinId> pin = cache->pin(names({1, 2}));
+  ASSERT_TRUE(pin.has_value()) << pin.error().message();
+  EXPECT_EQ(cache->pin(names({5})).error(), Errc::no_room) << "half of four blocks are pinned";
+  fill(3, names({7, 8}), 3);
+  EXPECT_EQ(offload->leading(names({1, 2})), 2U);
+  EXPECT_EQ(offload->leading(names({5, 6})), 0U);
+  ASSERT_TRUE(cache->unpin(*pin).has_value());
+  ASSERT_TRUE(cache->retain(names({1, 2}), highest_priority).has_value());
+  fill(4, names({9, 10}), 4);
+  EXPECT_EQ(offload->leading(names({1, 2})), 2U);
+  EXPECT_EQ(offload->leading(names({7, 8})), 0U) << "used more recently, and of a lower priority";
+  ASSERT_TRUE(cache->retain(names({9, 10}), usual_priority).has_value());
+  EXPECT_EQ(cache->retain(names({1}), usual_priority).error(), Errc::no_room) << "retentions name four blocks";
+}
+
 TEST_F(OffloadHostSlots, in_prefix_order_blocks_may_stand_alone) {
   make(sizes(6, KeyOrder::prefix));
   fill(1, names({1, 2, 3}), 10);
