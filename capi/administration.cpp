@@ -80,6 +80,15 @@ terrace_status terrace_cache_set(terrace_cache* cache, const char* option, const
   });
 }
 
+terrace_status terrace_cache_make_room(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
+  return on(cache, __func__, [&] {
+    if (tier > TERRACE_TIER_HOST) {
+      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_DEVICE or TERRACE_TIER_HOST"};
+    }
+    return cache->cache().make_room(static_cast<terrace::Tier>(tier), terrace::Blocks{blocks}, terrace::PoolId{pool});
+  });
+}
+
 terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
   return on(cache, __func__, [&] {
     if (tier > TERRACE_TIER_STORAGE || (tier == TERRACE_TIER_DEVICE && cache->offload)) {

@@ -28,7 +28,7 @@ def serve(cache: Cache, tokens: list[int]) -> None:
             memory[table[block]] = tokens[block * BLOCK] % 251
         # update_cache_blocks() and cache_output_blocks(): from now on, others find the full blocks.
         request.commit(chain.keys)
-        # release_block_ids(): blocks stay cached. free_block_ids() has no counterpart: the cache evicts when it needs room, to
+        # release_block_ids(): blocks stay cached. free_block_ids() is not needed: the cache evicts when it needs room, to
         # host memory and from there to storage.
         request.release(0)
     cache.drain()  # write-through: until the blocks are stored; an engine goes on and polls

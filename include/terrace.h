@@ -792,6 +792,9 @@ TERRACE_C_API terrace_status terrace_cache_resume_transfers(terrace_cache* cache
 /// "policy" and "lru".
 TERRACE_C_API terrace_status terrace_cache_set(terrace_cache* cache, const char* option, const char* value);
 enum { TERRACE_TIER_DEVICE = 0, TERRACE_TIER_HOST = 1, TERRACE_TIER_STORAGE = 2 };
+/// Evicts blocks that nobody holds until so many slots of the tier are free, or nothing more can be evicted. Does not wait. A
+/// request needs no such call.
+TERRACE_C_API terrace_status terrace_cache_make_room(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 /// Makes a tier of a pool larger or smaller while it serves. Does not wait. Only the host tier and storage of an offload cache.
 TERRACE_C_API terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 

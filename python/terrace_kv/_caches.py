@@ -116,6 +116,13 @@ class AnyCache(Polled):
         with self._lock:
             check(lib.terrace_cache_clear(self._open(), flags))
 
+    def make_room(self, blocks: int, tier: str = "device", pool: int = 0) -> None:
+        """Evicts blocks that nobody holds until so many slots of a tier, "device" or "host", are free, or nothing more can be
+        evicted. Does not wait. A request needs no such call; it is for an engine that knows of a burst."""
+        number = tier_number(tier)
+        with self._lock:
+            check(lib.terrace_cache_make_room(self._open(), number, in_range("blocks", blocks, c_uint32), pool_number(pool)))
+
     def resize_host(self, blocks: int, pool: int = 0) -> None:
         """Makes the host tier larger or smaller. Does not wait."""
         with self._lock:
@@ -204,13 +211,12 @@ class AnyCache(Polled):
 
     def tenant_blocks(self, tenant: int, tier: str = "host", pool: int = 0) -> int:
         """Number of copies that a tenant with a quota has in a tier, "device" or "host"."""
-        if tier not in ("device", "host"):
-            raise ValueError(f'tier is {tier!r}, must be "device" or "host"')
+        number = tier_number(tier)
         blocks = c_uint64()
         with self._lock:
             check(
                 lib.terrace_cache_tenant_blocks(
-                    self._open(), tenant_number(tenant), int(tier == "host"), pool_number(pool), byref(blocks)
+                    self._open(), tenant_number(tenant), number, pool_number(pool), byref(blocks)
                 )
             )
         return blocks.value
@@ -405,6 +411,12 @@ def stream_address(stream: int) -> int | None:
 def release_all(owners: Iterable[Rows]) -> None:
     for owner in owners:
         owner.release()
+
+
+def tier_number(tier: str) -> int:
+    if tier not in ("device", "host"):
+        raise ValueError(f'tier is {tier!r}, must be "device" or "host"')
+    return int(tier == "host")
 
 
 def tenant_number(tenant: int) -> int:

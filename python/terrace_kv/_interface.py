@@ -650,6 +650,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_cache_pause_transfers": (c_int32, [c_void_p]),
     "terrace_cache_resume_transfers": (c_int32, [c_void_p]),
     "terrace_cache_set": (c_int32, [c_void_p, c_char_p, c_char_p]),
+    "terrace_cache_make_room": (c_int32, [c_void_p, c_uint32, c_uint32, c_uint16]),
     "terrace_cache_resize": (c_int32, [c_void_p, c_uint32, c_uint32, c_uint16]),
     "terrace_cache_read_statistics": (c_int32, [c_void_p, POINTER(CacheStatistics)]),
     "terrace_cache_record_events": (c_int32, [c_void_p]),

@@ -287,6 +287,12 @@ def test_blocks_are_prefetched_and_leave_by_name(engine):
     assert engine.cache.evict([slot])[0] == 4
     assert engine.cache.match(chain).total == 0
     engine.serve(tokens)
+    engine.cache.make_room(10)
+    engine.cache.drain()
+    assert engine.cache.statistics()["device_free"] == 10
+    with pytest.raises(ValueError, match="tier is 'disk'"):
+        engine.cache.make_room(1, "disk")
+    engine.serve(tokens)
     engine.cache.drain()
     assert engine.cache.drop(chain.keys) == 4
 

@@ -350,6 +350,10 @@ std::optional<std::uint64_t> Cache::tenant_blocks(TenantId tenant, Tier tier, Po
   return state_->manager.administration().tenant_blocks(tenant, tier, pool);
 }
 
+Result<void> Cache::make_room(Tier tier, Blocks blocks, PoolId pool) {
+  return state_->act([&](CacheManager& manager) { return manager.administration().make_room(tier, blocks.value(), pool); });
+}
+
 Result<void> Cache::resize(Tier tier, Blocks blocks, PoolId pool) {
   CacheState& s = *state_;
   if (pool.value() >= s.executor.pools().size()) return no_such_pool;

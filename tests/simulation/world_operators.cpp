@@ -47,6 +47,12 @@ void World::operate() {
       pins_.pop_back();
       return;
     case 4:
+      if (random_.chance(0.5)) {
+        const Tier tier = random_.chance(0.5) ? Tier::device : Tier::host;
+        const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
+        (void)cache_->make_room(tier, Blocks{static_cast<std::uint32_t>(random_.below(12))}, pool);  // the tier may be smaller
+        return;
+      }
       if (cache_->drop(random_keys(names))) ++seen_->drops;
       return;
     case 6:

@@ -128,6 +128,16 @@ std::optional<BlockPlace> Administration::find_block(const BlockKey& key, GroupI
   return groups_.pool_of(group.value()).find_block(key_in_group(key, group));
 }
 
+Result<void> Administration::make_room(Tier tier, std::uint32_t blocks, PoolId pool) {
+  if (!groups_.has(pool)) return no_such_pool;
+  if (tier == Tier::storage) return failure<Errc::invalid_argument, "storage makes room by itself">;
+  const PoolSizes& sizes = groups_.at(pool).sizes();
+  const std::uint32_t there = tier == Tier::device ? sizes.device_blocks : sizes.host_blocks;
+  if (blocks > there) return failure<Errc::never_fits, "the tier has fewer slots">;
+  groups_.at(pool).make_room(tier, blocks);
+  return {};
+}
+
 Result<void> Administration::resize(Tier tier, std::uint32_t blocks, PoolId pool, std::span<const SlotSpan> closing) {
   if (!groups_.has(pool)) return no_such_pool;
   const Result<void> resized = groups_.at(pool).resize(tier, blocks, closing);

@@ -62,6 +62,7 @@ class Administration {
   [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
   [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
+  [[nodiscard]] Result<void> make_room(Tier tier, std::uint32_t blocks, PoolId pool = {});
   /// Makes a tier of a pool larger or smaller while it serves (PoolResizer::resize). A larger device tier: the caller guarantees
   /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has reported that
   /// it has memory. A smaller host tier: `closing` names the slots of the host arena whose memory is to be returned.

@@ -207,6 +207,7 @@ class TieredPool {
   /// Updates the eviction policies.
   void catch_up() { residency_.catch_up(); }
   [[nodiscard]] bool wants_reclaim() const { return reclaimer_.is_due(); }
+  void make_room(Tier tier, std::uint64_t slots) { reclaimer_.make_room(tier, slots); }
   /// Returns true if DeviceSlotAllocator::take_served or Loads::take_events has something to take.
   [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }
   /// Makes transfers of the copies that have been decided on since the last call.

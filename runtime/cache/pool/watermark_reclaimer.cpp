@@ -39,21 +39,28 @@ bool WatermarkReclaimer::host_below_low() const {
          residency_.host_free() < share_of(config_.host_watermarks.low, residency_.host_blocks());
 }
 
+void WatermarkReclaimer::make_room(Tier tier, std::uint64_t slots) {
+  (tier == Tier::device ? wanted_device_ : wanted_host_) = slots;
+  is_due_ = true;
+}
+
 bool WatermarkReclaimer::pump() {
-  filling_device_ |= device_below_low();
-  filling_host_ |= host_below_low();
+  filling_device_ |= device_below_low() || wanted_device_ > 0;
+  filling_host_ |= host_below_low() || wanted_host_ > 0;
   const std::uint64_t on_device = filling_device_ ? pump_device() : 0;
   const std::uint64_t in_host = filling_host_ ? pump_host() : 0;
   // A call that reached its bound continues in the next one. Otherwise the high watermark is reached, or nothing more can be
   // evicted now.
   filling_device_ = on_device == evictions_max;
   filling_host_ = in_host == evictions_max;
+  if (!filling_device_) wanted_device_ = 0;
+  if (!filling_host_) wanted_host_ = 0;
   is_due_ = filling_device_ || filling_host_;
   return on_device + in_host > 0;
 }
 
 std::uint64_t WatermarkReclaimer::pump_device() {
-  const std::uint64_t high = device_high();
+  const std::uint64_t high = std::max(device_copies_down() ? device_high() : 0, wanted_device_);
   std::uint64_t given_up = 0;
   while (given_up < evictions_max) {
     const std::uint64_t ahead = ahead_on_device();
@@ -68,7 +75,7 @@ std::uint64_t WatermarkReclaimer::pump_device() {
 }
 
 std::uint64_t WatermarkReclaimer::pump_host() {
-  const std::uint64_t high = share_of(config_.host_watermarks.high, residency_.host_blocks());
+  const std::uint64_t high = std::max(share_of(config_.host_watermarks.high, residency_.host_blocks()), wanted_host_);
   std::uint64_t given_up = 0;
   while (given_up < evictions_max && residency_.host_free() < high && host_slots_.evict_ahead()) ++given_up;
   stats_.ahead_host += given_up;

@@ -58,6 +58,9 @@ class WatermarkReclaimer : PoolPart {
   bool pump();
   /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
   void on_slots_taken() { is_due_ |= device_below_low() || host_below_low(); }
+  /// Asks for so many free slots of a tier (device or host), once: pump() evicts until they are free, or evictions under way will
+  /// free them, or nothing more can be evicted.
+  void make_room(Tier tier, std::uint64_t slots);
   /// Returns true if a tier may need evictions that pump() has not tried yet.
   [[nodiscard]] bool is_due() const { return is_due_; }
 
@@ -87,6 +90,8 @@ class WatermarkReclaimer : PoolPart {
   DeviceSlotAllocator& device_slots_;
   HostSlotAllocator& host_slots_;
   BurstReserve reserve_;
+  std::uint64_t wanted_device_ = 0;  ///< slots of make_room() that pump() has not tried to free yet
+  std::uint64_t wanted_host_ = 0;
   bool is_due_ = false;
   bool filling_device_ = false;  ///< pump() is evicting up to the high watermark, over several calls
   bool filling_host_ = false;
