@@ -135,7 +135,7 @@ struct EventPublisher::State {
     const bool connects = options.connect && &socket == &publishing;
     const std::string address = events::endpoint_of_rank(option, endpoint, connects ? 0 : options.data_parallel_rank);
     socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::ipv6, 1);
+    socket.set(zmq::sockopt::ipv6, address.find('[') == std::string::npos ? 0 : 1);
     if (&socket == &publishing) {
       socket.set(zmq::sockopt::sndhwm, static_cast<int>(options.hwm));
     } else {

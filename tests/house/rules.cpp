@@ -26,7 +26,7 @@ const std::vector<Folder>& house() {
   static const std::vector<Folder> folders{
       {"include/terrace", {}},
       {"base", {}},
-      {"capi", {"runtime/config", "runtime/engine", "runtime/store", "runtime/system"}},
+      {"capi", {"runtime/config", "runtime/engine", "runtime/events", "runtime/store", "runtime/system"}},
       {"lab", {"base", "lab/policies", "radix", "runtime", "storage", "tools", "transfer"}},
       {"lab/policies", {"base", "radix/eviction", "radix/tree"}},
       {"radix/eviction", {"base"}},

@@ -162,6 +162,26 @@ TEST(EventPublisher, sends_topic_number_and_batch_and_answers_with_the_same) {
   EXPECT_EQ(past[0].payload, first.payload);
 }
 
+TEST(EventPublisher, says_which_port_the_system_has_chosen) {
+  EventPublisher publisher{on_any_port()};
+  EXPECT_TRUE(publisher.endpoint().starts_with("tcp://127.0.0.1:")) << publisher.endpoint();
+  EXPECT_FALSE(publisher.endpoint().ends_with(":0"));
+  EXPECT_NE(publisher.endpoint(), publisher.replay_endpoint());
+}
+
+TEST(EventPublisher, takes_an_address_of_ipv6) {
+  auto options = on_any_port();
+  options.endpoint = "tcp://[::1]:0";
+  options.replay_endpoint.clear();
+  try {
+    const EventPublisher publisher{options};
+    EXPECT_TRUE(publisher.endpoint().starts_with("tcp://[::1]:")) << publisher.endpoint();
+    EXPECT_EQ(publisher.replay_endpoint(), "");
+  } catch (const std::system_error& error) {
+    GTEST_SKIP() << "no IPv6 here: " << error.what();
+  }
+}
+
 TEST(EventPublisher, a_late_subscriber_gets_everything_by_replay) {
   auto options = on_any_port();
   options.buffer_steps = 4;  // it comes when most batches are gone
