@@ -39,6 +39,7 @@ from ._offload_types import (
     WriteBackProgress,
     WriteBackState,
 )
+from .events import EventPublisher
 from .offload import OffloadCache
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
@@ -57,6 +58,7 @@ __all__ = [
     "DeviceRegion",
     "Event",
     "EventKind",
+    "EventPublisher",
     "Health",
     "HostMemory",
     "InvalidArgument",

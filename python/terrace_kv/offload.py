@@ -38,7 +38,7 @@ from ._toml import document
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
+CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
 _ALONE = 0x8000  # TERRACE_ALONE
 _KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # flags of terrace_offload_clear
@@ -446,7 +446,7 @@ class OffloadCache(Polled):
         expiries = POINTER(c_int64)()
         count = c_size_t()
         with self._lock:
-            changes = list(self._raw_changes(_CHANGE))
+            changes = list(self._raw_changes(CHANGE))
             check(lib.terrace_offload_event_expiries(self._open(), byref(expiries), byref(count)))
             ends = [expiries[i] / 1e9 for i in range(count.value)]
         return [
