@@ -602,8 +602,8 @@ typedef struct terrace_block_tokens {
 TERRACE_C_API terrace_status terrace_event_publisher_describe(terrace_event_publisher* publisher,
                                                               const terrace_block_tokens* blocks);
 enum { TERRACE_DEVICE = 1 };  ///< only as the source of an event that the engine makes for a block in its own device memory
-/// Publishes changes: the events of terrace_offload_events(), each exactly once and in their order, and events of the engine for
-/// its own device memory. Fails with TERRACE_REFUSED if the queue is full; subscribers are told then that all blocks are gone.
+/// Publishes changes: the events of terrace_offload_events(), all of them and in their order, and events of the engine for its own
+/// device memory. Fails with TERRACE_REFUSED if the queue is full; subscribers are told then that all blocks are gone.
 TERRACE_C_API terrace_status terrace_event_publisher_publish(terrace_event_publisher* publisher,
                                                              const terrace_cache_event* events, size_t count);
 

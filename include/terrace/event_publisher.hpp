@@ -119,9 +119,9 @@ class TERRACE_API EventPublisher {
   /// forked child); nothing of the call is used then, and the blocks can be described later.
   Result<void> describe(const BlockTokens& blocks);
 
-  /// Publishes changes of the cache, in their order. Every change must be given exactly once. Fails: refused (the queue is full),
-  /// stopped (a forked child). After `refused` the published state is wrong, so subscribers are told that all blocks are gone,
-  /// and learn from later calls alone.
+  /// Publishes changes of the cache, in their order. None may be left out; a copy that is known already may be named again.
+  /// Fails: refused (the queue is full), stopped (a forked child). After `refused` the published state is wrong, so subscribers
+  /// are told that all blocks are gone, and learn from later calls alone.
   Result<void> publish(std::span<const KvEvent> events);
 
   [[nodiscard]] EventPublisherStats stats() const;

@@ -153,7 +153,7 @@ class EventPublisher:
             check(lib.terrace_event_publisher_describe(self._open(), byref(given)))
 
     def publish(self, changes: Iterable[Change]) -> None:
-        """Publishes the changes that OffloadCache.changes() has returned. Each must be given exactly once, in their order.
+        """Publishes the changes that OffloadCache.changes() has returned, all of them and in their order.
 
         Raises:
             Busy: The queue is full. Subscribers are told that all blocks are gone.

@@ -88,6 +88,7 @@ void EventStream::apply(std::span<const KvEvent> events, double time, std::vecto
         ++stats_.not_remembered;
         continue;
       }
+      if (blocks_.at(*id).is_in(tier)) continue;
       blocks_.add_to(tier, *id);
       const BlockDirectory::Record& block = blocks_.at(*id);
       if (!block.description) {

@@ -118,6 +118,13 @@ TEST_F(Published, nothing_is_said_of_a_block_whose_tokens_are_not_known_until_th
   EXPECT_EQ(take(), std::vector<WireEvent>{});
 }
 
+TEST_F(Published, a_copy_that_is_known_is_told_once) {
+  describe(1, 1);
+  apply({stored(1, Source::storage), stored(1, Source::storage), stored(2, Source::storage), stored(2, Source::storage)});
+  EXPECT_EQ(take(), (std::vector{stored_event(1, 1, "STORAGE")}));
+  EXPECT_EQ(stream.stats().without_tokens, 1U);
+}
+
 TEST_F(Published, copies_in_a_shared_store_and_unknown_copies_are_not_named) {
   describe(1, 1);
   apply({stored(1, Source::shared), removed(1, Source::host), removed(9, Source::device)});
