@@ -178,7 +178,7 @@ def test_a_subscriber_gets_live_batches_with_topic_and_number(
 
 
 def test_a_continued_prompt_is_described_from_its_parent(
-    publisher: EventPublisher, subscriber: Subscriber, cache: OffloadCache
+    publisher: EventPublisher, subscriber: Subscriber, cache: OffloadCache, decode: Callable[[bytes], Any]
 ) -> None:
     tokens = list(range(2 * TOKENS))
     keys = cache.token_keys(tokens, TOKENS)
@@ -187,7 +187,7 @@ def test_a_continued_prompt_is_described_from_its_parent(
     publisher.publish_device(keys)
     until(lambda: publisher.statistics()["stored"] == 2)
     ((_, payload),) = subscriber.ask(0)
-    assert decoder_of_msgpack()(payload)[1][0]["token_ids"] == tokens
+    assert decode(payload)[1][0]["token_ids"] == tokens
 
 
 def test_wrong_arguments_are_refused(publisher: EventPublisher, cache: OffloadCache) -> None:
