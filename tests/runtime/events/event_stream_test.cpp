@@ -44,8 +44,8 @@ std::vector<TokenId> tokens(std::uint32_t first, std::uint32_t count) {
 KvEvent stored(std::uint32_t number, Source source, GroupId group = {}) {
   return {.kind = KvEvent::Kind::stored, .source = source, .group = group, .key = key(number)};
 }
-KvEvent removed(std::uint32_t number, Source source) {
-  return {.kind = KvEvent::Kind::removed, .source = source, .key = key(number)};
+KvEvent removed(std::uint32_t number, Source source, GroupId group = {}) {
+  return {.kind = KvEvent::Kind::removed, .source = source, .group = group, .key = key(number)};
 }
 
 struct Published : testing::Test {
@@ -105,6 +105,9 @@ TEST_F(Published, branches_adapters_and_groups_are_events_of_their_own) {
   WireEvent grouped = stored_event(1, 1, "GPU");
   grouped.group = 7;
   EXPECT_EQ(take(), (std::vector{stored_event(1, 2, "GPU"), stored_event(3, 1, "GPU", 1), adapted, grouped}));
+  apply({removed(1, Source::device, GroupId{7}), removed(1, Source::device)});
+  EXPECT_EQ(take(), (std::vector{WireEvent{.type = "BlockRemoved", .keys = {key(1)}, .medium = "GPU", .group = 7},
+                                 WireEvent{.type = "BlockRemoved", .keys = {key(1)}, .medium = "GPU"}}));
 }
 
 TEST_F(Published, nothing_is_said_of_a_block_whose_tokens_are_not_known_until_they_are) {
