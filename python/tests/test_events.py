@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from terrace_kv import EventPublisher, InvalidArgument, OffloadCache, Stopped, StorageError, TerraceError
+from terrace_kv import (
+    Change,
+    ChangeKind,
+    EventPublisher,
+    InvalidArgument,
+    OffloadCache,
+    State,
+    Stopped,
+    StorageError,
+    TerraceError,
+)
 
 zmq = pytest.importorskip("zmq", reason="pyzmq is not installed (python3-zmq)")
 
@@ -56,16 +66,18 @@ def publisher() -> Iterator[EventPublisher]:
         yield made
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Iterator[OffloadCache]:
-    """Two blocks in host memory; the others go to the disk."""
-    config = {
+def configuration(path: Path) -> dict[str, Any]:
+    return {
         "key-order": "prefix",
         "write-policy": "write-through",
-        "storage": {"where": f"file:{tmp_path / 'disk'}", "capacity": "1MiB"},
+        "storage": {"where": f"file:{path / 'disk'}", "capacity": "1MiB"},
         "pool": [{"block-bytes": BLOCK, "device-blocks": 4, "host-blocks": 8}],
     }
-    with OffloadCache(config) as made:
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[OffloadCache]:
+    with OffloadCache(configuration(tmp_path)) as made:
         made.record_changes()
         yield made
 
@@ -188,6 +200,27 @@ def test_a_continued_prompt_is_described_from_its_parent(
     until(lambda: publisher.statistics()["stored"] == 2)
     ((_, payload),) = subscriber.ask(0)
     assert decode(payload)[1][0]["token_ids"] == tokens
+
+
+def test_blocks_from_before_a_restart_are_published_when_a_prompt_finds_them(
+    publisher: EventPublisher, subscriber: Subscriber, tmp_path: Path, decode: Callable[[bytes], Any]
+) -> None:
+    tokens = list(range(2 * TOKENS))
+    with OffloadCache(configuration(tmp_path)) as before:
+        store(before, before.token_keys(tokens, TOKENS))
+    with OffloadCache(configuration(tmp_path)) as cache:
+        cache.record_changes()
+        keys = cache.token_keys(tokens, TOKENS)
+        assert cache.look_up(keys) == [State.STORAGE] * 2
+        publisher.describe(keys, tokens, TOKENS)
+        publisher.publish(Change(ChangeKind.STORED, State.STORAGE, key, None, 0, depth, 0) for depth, key in enumerate(keys))
+        until(lambda: publisher.statistics()["stored"] == 2)
+        cache.clear()
+        publisher.publish(cache.changes())
+        until(lambda: publisher.statistics()["published_blocks"] == 0)
+    events = [event for _, payload in subscriber.ask(0) for event in decode(payload)[1]]
+    assert [event["type"] for event in events] == ["BlockStored", "AllBlocksCleared"]
+    assert events[0]["token_ids"] == tokens and events[0]["medium"] == "STORAGE"
 
 
 def test_wrong_arguments_are_refused(publisher: EventPublisher, cache: OffloadCache) -> None:
