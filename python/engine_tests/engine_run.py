@@ -129,7 +129,7 @@ def abort(llm: LLM, prompts: list[list[int]]) -> None:
 
 
 def serve(llm: LLM, port: int) -> list[dict[str, Any]]:
-    """Answers POST /v1/completions, with a list of tokens as prompt, one after the other, until POST /stop. Returns the outputs."""
+    """Answers POST /v1/completions, with a list of tokens as prompt, one by one, until POST /stop. Returns the outputs."""
     outputs: list[dict[str, Any]] = []
 
     class Requests(BaseHTTPRequestHandler):

@@ -54,7 +54,8 @@ class Router:
             pytest.skip("vllm-router is not installed (tools/engines)")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        command = [program, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port()), "--policy", "kv_aware"]
+        command = [program, "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(free_port())]
+        command += ["--policy", "kv_aware"]
         command += ["--worker-urls", *engines, "--kv-event-block-size", str(block_tokens), "--kv-event-model", "a model"]
         for engine, (live, replay) in events.items():
             command += ["--kv-event-source", f"{engine}={live}", "--kv-event-replay-source", f"{engine}={replay}"]

@@ -44,9 +44,7 @@ class Embedder:
         )
         self._cache.record_changes()
         # Few batches are kept, so that a router that comes late needs the present state.
-        self.publisher = EventPublisher(
-            "tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0", buffer_steps=4, heartbeat=0.2
-        )
+        self.publisher = EventPublisher("tcp://127.0.0.1:0", replay_endpoint="tcp://127.0.0.1:0", buffer_steps=4, heartbeat=0.2)
         self._job = 0
 
         class Answer(BaseHTTPRequestHandler):
