@@ -136,9 +136,8 @@ struct EventPublisher::State {
     const std::string address = events::endpoint_of_rank(option, endpoint, connects ? 0 : options.data_parallel_rank);
     socket.set(zmq::sockopt::linger, 0);
     socket.set(zmq::sockopt::ipv6, address.find('[') == std::string::npos ? 0 : 1);
-    if (&socket == &publishing) {
-      socket.set(zmq::sockopt::sndhwm, static_cast<int>(options.hwm));
-    } else {
+    socket.set(zmq::sockopt::sndhwm, static_cast<int>(options.hwm));
+    if (&socket == &replaying) {
       socket.set(zmq::sockopt::router_mandatory, 1);  // a full queue is an error, so that nothing of an answer is dropped
     }
     try {
