@@ -274,6 +274,26 @@ TEST_F(FewBatches, a_state_of_many_blocks_comes_in_several_batches_with_parents_
   EXPECT_EQ(late.ignored(), 0U);
 }
 
+TEST(EventStreamState, begins_with_the_buffer_if_there_are_too_few_numbers_for_it) {
+  constexpr std::uint32_t blocks = 5000;  // 5 batches of the state
+  EventStream stream{{.buffer_steps = 20}};
+  std::vector<Batch> out;
+  stream.describe({.keys = keys(0, blocks), .tokens = tokens(0, blocks), .block_tokens = block_tokens}, 1, out);
+  std::vector<KvEvent> events;
+  for (std::uint32_t block = 0; block < blocks; ++block) events.push_back(stored(block, Source::host));
+  stream.apply(events, 1, out);
+  stream.flush(1, out);
+  ASSERT_EQ(out.size(), 20U);
+  for (std::uint64_t lost = 1; lost <= 5; ++lost) {
+    stream.beat(1, out);
+    Replay replay = stream.replay(0);
+    const auto first = stream.next(replay, 1);
+    ASSERT_TRUE(first.has_value());
+    EXPECT_EQ(first->sequence, lost < 5 ? lost : 0);
+    EXPECT_EQ(stream.stats().snapshots, lost < 5 ? 0U : 1U);
+  }
+}
+
 TEST_F(FewBatches, a_number_in_the_future_is_answered_with_nothing) {
   stream.beat(1, out);
   Replay replay = stream.replay(7);
