@@ -1,7 +1,7 @@
 /// \file
-/// The C interface of Terrace: a store of blocks on disk (terrace_store), and a cache in host memory and on disk for an
-/// engine that owns the blocks of its devices (terrace_offload). It is C99, and other languages can bind to it. It wraps the C++
-/// interface in <terrace/...>, whose headers describe each call in full.
+/// The C interface of Terrace: a store of blocks on disk (terrace_store), a cache in host memory and on disk for an engine that
+/// owns the blocks of its devices (terrace_offload), and a publisher of what is cached (terrace_event_publisher). It is C99, and
+/// other languages can bind to it. It wraps the C++ interface in <terrace/...>, whose headers describe each call in full.
 ///
 /// *Errors.* A call that can fail returns a terrace_status. 0 is success; a positive number is one of the codes below; a negative
 /// number is an errno of the system with its sign changed, as in -ENOSPC. After a failure, terrace_last_error() returns a
@@ -895,6 +895,83 @@ TERRACE_C_API terrace_status terrace_cache_remove_quota(terrace_cache* cache, ui
 /// Sets `blocks` to the number of copies that a tenant with a quota has in the tier. Fails with TERRACE_NOT_FOUND.
 TERRACE_C_API terrace_status terrace_cache_tenant_blocks(const terrace_cache* cache, uint64_t tenant, uint32_t tier,
                                                          uint16_t pool, uint64_t* blocks);
+
+// ---- events that routers read
+
+/// Publishes events over ZeroMQ in the format of vLLM, for routers (docs/events.md). It is a terrace::EventPublisher
+/// (<terrace/event_publisher.hpp>), and belongs to no cache. Calls may come from several threads at once. A forked child keeps
+/// its ports open until the child ends or calls exec.
+typedef struct terrace_event_publisher terrace_event_publisher;
+
+/// 0 and null mean the default of terrace::EventPublisherOptions.
+typedef struct terrace_event_options {
+  size_t struct_size;
+  const char* endpoint;         ///< "tcp://ADDRESS:PORT" or "ipc://PATH", for subscribers; null: "tcp://127.0.0.1:5557"
+  const char* replay_endpoint;  ///< for requests for past batches; null: there is no replay
+  const char* topic;
+  uint32_t connect;             ///< 1: connects to `endpoint` instead of binding it
+  uint32_t data_parallel_rank;  ///< also added to the ports that are bound and not 0
+  uint32_t buffer_steps;        ///< past batches that are kept for replay
+  uint32_t hwm;                 ///< batches that may wait for one subscriber
+  uint32_t max_queue_size;      ///< events, and described blocks, that may wait for the publisher's thread
+  uint32_t max_blocks;          ///< blocks whose tokens are kept
+  uint64_t buffer_bytes;        ///< memory for the batches that are kept for replay
+  int64_t heartbeat;            ///< after so long without events an empty batch is published
+} terrace_event_options;
+/// Binds the addresses. Fails with TERRACE_INVALID_ARGUMENT, an errno (-EADDRINUSE: the port is in use), or TERRACE_UNAVAILABLE
+/// (the library was built without ZeroMQ).
+TERRACE_C_API terrace_status terrace_event_publisher_open(const terrace_event_options* options, terrace_event_publisher** out);
+/// Publishes what is queued, without waiting for subscribers, and frees the publisher. Null is ignored.
+TERRACE_C_API void terrace_event_publisher_destroy(terrace_event_publisher* publisher);
+/// Returns the address with the port that is used; "" if there is none. Valid as long as the publisher.
+TERRACE_C_API const char* terrace_event_publisher_endpoint(const terrace_event_publisher* publisher);
+TERRACE_C_API const char* terrace_event_publisher_replay_endpoint(const terrace_event_publisher* publisher);
+
+/// The tokens behind the keys of consecutive blocks of a prompt.
+typedef struct terrace_block_tokens {
+  size_t struct_size;
+  const terrace_key* keys;
+  size_t count;  ///< of keys
+  const uint32_t* tokens;
+  size_t token_count;         ///< block_tokens for each key
+  const terrace_key* parent;  ///< the key of the block before the first one; null: the prompt begins with it
+  const char* adapter;        ///< name of the LoRA adapter; null: none
+  uint32_t block_tokens;
+  uint32_t group;
+} terrace_block_tokens;
+/// Describes blocks, once, before or after they are cached. Nothing is published about a block without a description. Fails with
+/// TERRACE_REFUSED if the queue is full.
+TERRACE_C_API terrace_status terrace_event_publisher_describe(terrace_event_publisher* publisher,
+                                                              const terrace_block_tokens* blocks);
+/// Publishes changes: the events of terrace_cache_events(), all of them and in their order, and, if the engine owns the slots of
+/// its devices, events that it makes for its blocks there (TERRACE_DEVICE). Fails with TERRACE_REFUSED if the queue is full;
+/// subscribers are told then that all blocks are gone.
+TERRACE_C_API terrace_status terrace_event_publisher_publish(terrace_event_publisher* publisher,
+                                                             const terrace_cache_event* events, size_t count);
+
+/// The meanings are those of terrace::EventPublisherStats.
+typedef struct terrace_event_statistics {
+  size_t struct_size;
+  uint64_t batches;
+  uint64_t bytes;
+  uint64_t stored;
+  uint64_t removed;
+  uint64_t cleared;
+  uint64_t without_tokens;
+  uint64_t not_remembered;
+  uint64_t queue_overflows;
+  uint64_t descriptions_refused;
+  uint64_t replays;
+  uint64_t replayed_batches;
+  uint64_t snapshots;
+  uint64_t replays_cut;
+  uint64_t malformed_requests;
+  uint64_t known_blocks;
+  uint64_t published_blocks;
+  uint64_t buffered_batches;
+} terrace_event_statistics;
+TERRACE_C_API terrace_status terrace_event_publisher_read_statistics(const terrace_event_publisher* publisher,
+                                                                     terrace_event_statistics* out);
 
 // ---- write-back jobs
 

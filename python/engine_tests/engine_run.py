@@ -1,9 +1,10 @@
 """Runs a real vLLM engine on the CPU, and prints what it did as JSON. One process a run: `engine_run.py RUN` with RUN as JSON:
 
-    {"model": DIR, "extra": kv_connector_extra_config or null, "engine": more arguments of LLM, "steps": [STEP, ...]}
+    {"model": DIR, "extra": kv_connector_extra_config or null, "engine": more arguments of LLM, "steps": [STEP, ...],
+     "events": arguments of vLLM's KVEventsConfig, or absent}
 
 A step is {"prompts": [[token, ...], ...], "generate": COUNT}, {"abort": [[token, ...], ...]}, {"reset": true}, {"sleep": true},
-{"settle": true} or {"kill": true}.
+{"settle": true}, {"serve": PORT} or {"kill": true}.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -26,7 +28,7 @@ os.environ.update(
 )
 
 from vllm import LLM, SamplingParams  # noqa: E402  (after the environment)
-from vllm.config import KVTransferConfig  # noqa: E402
+from vllm.config import KVEventsConfig, KVTransferConfig  # noqa: E402
 
 from terrace_kv import OffloadCache, Store  # noqa: E402
 
@@ -126,6 +128,50 @@ def abort(llm: LLM, prompts: list[list[int]]) -> None:
         engine.step()
 
 
+def serve(llm: LLM, port: int) -> list[dict[str, Any]]:
+    """Answers POST /v1/completions, with a list of tokens as prompt, one by one, until POST /stop. Returns the outputs."""
+    outputs: list[dict[str, Any]] = []
+
+    class Requests(BaseHTTPRequestHandler):
+        def reply(self, body: dict[str, Any], status: int = 200) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_GET(self) -> None:
+            self.reply({}, 200 if self.path == "/health" else 404)
+
+        def do_POST(self) -> None:
+            order = json.loads(self.rfile.read(int(self.headers["content-length"])) or "{}")
+            if self.path == "/v1/completions":
+                (output,) = generate(llm, [order["prompt"]], order.get("max_tokens", 1))
+                outputs.append(output)
+                self.reply({"object": "text_completion", "choices": [{"index": 0, "text": str(port)}], "terrace": output})
+            elif self.path == "/settle":
+                settle(llm)
+                self.reply({})
+            elif self.path == "/stop":
+                self.reply({})
+                server.goes_on = False
+            else:
+                self.reply({}, 404)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    class Server(HTTPServer):
+        goes_on = True
+
+    with Server(("127.0.0.1", port), Requests) as server:
+        print("SERVES", flush=True)
+        while server.goes_on:
+            server.handle_request()
+    return outputs
+
+
 def metrics(llm: LLM) -> dict[str, float]:
     """vLLM's metrics of offloading, by name. It has them only with disable_log_stats off."""
     if llm.llm_engine.log_stats is False:
@@ -148,6 +194,8 @@ def main() -> None:
         given["kv_transfer_config"] = KVTransferConfig(
             kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=run["extra"]
         )
+    if "events" in run:
+        given["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="zmq", **run["events"])
     llm = LLM(
         run["model"], load_format="safetensors", skip_tokenizer_init=True, enforce_eager=True, block_size=32, seed=0,
         **{"dtype": "bfloat16", "max_model_len": 1024, "max_num_seqs": 4, **run.get("engine", {}), **given},
@@ -165,6 +213,8 @@ def main() -> None:
             llm.wake_up()
         elif "settle" in step:
             settle(llm)
+        elif "serve" in step:
+            outputs.append(serve(llm, step["serve"]))
         elif "kill" in step:
             result(llm, outputs)
             os.kill(os.getpid(), signal.SIGKILL)

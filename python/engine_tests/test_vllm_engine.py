@@ -25,6 +25,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed; tools/check --engines installs it")
 
 import tiny_model  # noqa: E402
+from router import free_port  # noqa: E402
 
 HERE = Path(__file__).parent
 CHUNK = 32  # tokens
@@ -162,12 +163,6 @@ def test_a_restart_is_warm(model: Path, tmp_path: Path, plain: Any, door: Any) -
     assert second.read_bytes == 192 // CHUNK * first.chunk_bytes
     control = run(model, door(tmp_path), ASK, ZERO_LOADS="1")
     assert control.cached == [[192]] and not control.same_as(plain(ASK))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

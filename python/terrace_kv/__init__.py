@@ -42,6 +42,7 @@ from ._offload_types import (
 )
 from .cache import Cache, Found, Request, RequestEvent, RequestInfo, RequestState, Source, Step
 from .chain import Chain, Item, ItemKind, Root
+from .events import EventPublisher
 from .offload import OffloadCache
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
@@ -65,6 +66,7 @@ __all__ = [
     "DeviceRegion",
     "Event",
     "EventKind",
+    "EventPublisher",
     "Found",
     "Health",
     "HostMemory",

@@ -28,7 +28,7 @@ from ._polling import Polled, end_of, nanoseconds
 from ._structures import in_range
 from ._toml import document
 
-_CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
+CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
 _ALONE = 0x8000  # TERRACE_ALONE
 _KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # flags of terrace_cache_clear
@@ -143,7 +143,7 @@ class AnyCache(Polled):
         expiries = POINTER(c_int64)()
         count = c_size_t()
         with self._lock:
-            changes = list(self._raw_changes(_CHANGE))
+            changes = list(self._raw_changes(CHANGE))
             check(lib.terrace_cache_event_expiries(self._open(), byref(expiries), byref(count)))
             ends = [expiries[i] / 1e9 for i in range(count.value)]
         return [

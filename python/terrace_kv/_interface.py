@@ -508,6 +508,60 @@ class CacheEvent(Checked):
     ]
 
 
+class EventOptions(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("endpoint", c_char_p),
+        ("replay_endpoint", c_char_p),
+        ("topic", c_char_p),
+        ("connect", c_uint32),
+        ("data_parallel_rank", c_uint32),
+        ("buffer_steps", c_uint32),
+        ("hwm", c_uint32),
+        ("max_queue_size", c_uint32),
+        ("max_blocks", c_uint32),
+        ("buffer_bytes", c_uint64),
+        ("heartbeat", c_int64),
+    ]
+
+
+class BlockTokens(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("keys", c_void_p),
+        ("count", c_size_t),
+        ("tokens", c_void_p),
+        ("token_count", c_size_t),
+        ("parent", c_void_p),
+        ("adapter", c_char_p),
+        ("block_tokens", c_uint32),
+        ("group", c_uint32),
+    ]
+
+
+class EventStatistics(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("batches", c_uint64),
+        ("bytes", c_uint64),
+        ("stored", c_uint64),
+        ("removed", c_uint64),
+        ("cleared", c_uint64),
+        ("without_tokens", c_uint64),
+        ("not_remembered", c_uint64),
+        ("queue_overflows", c_uint64),
+        ("descriptions_refused", c_uint64),
+        ("replays", c_uint64),
+        ("replayed_batches", c_uint64),
+        ("snapshots", c_uint64),
+        ("replays_cut", c_uint64),
+        ("malformed_requests", c_uint64),
+        ("known_blocks", c_uint64),
+        ("published_blocks", c_uint64),
+        ("buffered_batches", c_uint64),
+    ]
+
+
 class WriteBack(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -678,6 +732,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_cache_set_quota": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint16]),
     "terrace_cache_remove_quota": (c_int32, [c_void_p, c_uint64, c_uint16]),
     "terrace_cache_tenant_blocks": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint16, c_void_p]),
+    "terrace_event_publisher_open": (c_int32, [POINTER(EventOptions), POINTER(c_void_p)]),
+    "terrace_event_publisher_destroy": (None, [c_void_p]),
+    "terrace_event_publisher_endpoint": (c_char_p, [c_void_p]),
+    "terrace_event_publisher_replay_endpoint": (c_char_p, [c_void_p]),
+    "terrace_event_publisher_describe": (c_int32, [c_void_p, POINTER(BlockTokens)]),
+    "terrace_event_publisher_publish": (c_int32, [c_void_p, POINTER(CacheEvent), c_size_t]),
+    "terrace_event_publisher_read_statistics": (c_int32, [c_void_p, POINTER(EventStatistics)]),
     "terrace_write_back_start": (c_int32, [c_void_p, POINTER(WriteBack), c_void_p]),
     "terrace_write_back_pause": (c_int32, [c_void_p, c_uint64]),
     "terrace_write_back_resume": (c_int32, [c_void_p, c_uint64]),

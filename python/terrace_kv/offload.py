@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+
 class OffloadCache(AnyCache):
     """Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself.
 

@@ -342,6 +342,47 @@ def test_events_name_medium_and_removal(stored: Engine) -> None:
     assert set(keys(2)) <= set(removed)
 
 
+def told(engine: Engine) -> list[tuple[Medium, bool, list[bytes]]]:
+    return [(event.medium, event.removed, sorted(event.keys)) for event in engine.manager.take_events()]
+
+
+def test_a_chunk_from_the_disk_is_told_once_it_is_a_hit(tmp_path: Path) -> None:
+    """Before, vLLM does not know its tokens, and would publish an event without them."""
+    first = Engine(tmp_path)
+    first.store(keys(2))
+    first.close()
+    second = Engine(tmp_path)
+    assert second.look_up(keys(2)) == [PENDING] * 2
+    second.wait()
+    assert told(second) == []
+    assert second.look_up(keys(1)) == [HIT]
+    assert told(second) == [(Medium.CPU, False, keys(1)), (Medium.STORAGE, False, keys(1))]
+    assert second.look_up(keys(2)) == [HIT] * 2
+    assert told(second) == [(Medium.CPU, False, keys(1, 1)), (Medium.STORAGE, False, keys(1, 1))]
+    for number in range(20, 44, 8):
+        second.store(keys(8, number))
+    gone = [key for medium, removed, its in told(second) if removed and medium is Medium.CPU for key in its]
+    assert set(keys(2)) <= set(gone)
+    second.manager._cache.clear()
+    second.manager._follow()
+    assert second.manager._described == set()
+    second.close()
+
+
+def test_a_chunk_that_goes_before_it_is_a_hit_is_not_told(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    first.store(keys(1))
+    first.close()
+    second = Engine(tmp_path)
+    assert second.look_up(keys(1)) == [PENDING]
+    second.wait()
+    for number in range(20, 44, 8):
+        second.store(keys(8, number))
+    assert second.look_up(keys(1)) != [HIT]
+    assert not any(set(keys(1)) & set(its) for _medium, _removed, its in told(second))
+    second.close()
+
+
 def test_a_reset_ends_when_vllm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """As since vLLM 0.33: however many steps it takes."""
     monkeypatch.setattr("terrace_kv.vllm.manager._HAS_FENCE", True)

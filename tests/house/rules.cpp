@@ -26,7 +26,7 @@ const std::vector<Folder>& house() {
   static const std::vector<Folder> folders{
       {"include/terrace", {}},
       {"base", {}},
-      {"capi", {"runtime/admin", "runtime/config", "runtime/engine", "runtime/store", "runtime/system"}},
+      {"capi", {"runtime/admin", "runtime/config", "runtime/engine", "runtime/events", "runtime/store", "runtime/system"}},
       {"lab", {"base", "lab/policies", "radix", "runtime", "storage", "tools", "transfer"}},
       {"lab/policies", {"base", "radix/eviction", "radix/tree"}},
       {"radix/eviction", {"base"}},
@@ -56,6 +56,7 @@ const std::vector<Folder>& house() {
        {"base", "radix/tree", "runtime/cache/control", "runtime/cache/measure", "runtime/cache/orders", "runtime/cache/pool",
         "runtime/cache/types", "runtime/engine/idle", "storage/index", "transfer/device", "transfer/engine", "transfer/host"}},
       {"runtime/engine/idle", {"base"}},
+      {"runtime/events", {"base"}},
       {"runtime/shared", {"base", "storage/redis", "storage/shared"}},
       {"runtime/store",
        {"base", "radix/keys", "runtime/admin", "runtime/engine/idle", "runtime/shared", "storage/file", "storage/index",

@@ -148,6 +148,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step, reservations and pins before a reset
         self._step = 0
         self._events: list[OffloadingEvent] | None = [] if events else None
+        self._described: set[OffloadKey] = set()  # chunks whose tokens vLLM knows: it has stored them, or has seen a hit
         self._metrics = metrics.ManagerMetrics(tier)
 
     # ---- what is there
@@ -158,6 +159,8 @@ class TerraceOffloadingManager(OffloadingManager):
         if not self._in_step:
             self._begin_step()
         if key in self._ready:
+            if self._events is not None and key not in self._described:
+                self._describe(key)
             return LookupResult.HIT
         if key in self._pending:
             return LookupResult.HIT_PENDING
@@ -273,6 +276,8 @@ class TerraceOffloadingManager(OffloadingManager):
             self._stores[frozenset(new)] = jobs
             self._storing[req_context.req_id] = self._storing.get(req_context.req_id, 0) + 1
             self._minute.stored(len(new))
+            if self._events is not None:
+                self._described.update(new)
         return PrepareStoreOutput(new, CPULoadStoreSpec(rows), evicted)
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
@@ -390,6 +395,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._keys_by_name.clear()
         self._hoped.clear()
         self._fetched.clear()
+        self._described.clear()
 
     def on_reset_flushed(self) -> None:
         """The workers have ended all jobs from before the last reset."""
@@ -403,7 +409,9 @@ class TerraceOffloadingManager(OffloadingManager):
         return [self._info]
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """Returns the chunks that were stored and removed since the last call, in order."""
+        """Returns the chunks that were stored and removed since the last call, in order. A chunk that was found on disk or in the
+        shared store is in it once it is a hit, because vLLM has no tokens for it before: routers drop all that they know of an
+        engine if they get an event without tokens."""
         if not self._events:
             return ()
         events, self._events = self._events, []
@@ -628,13 +636,25 @@ class TerraceOffloadingManager(OffloadingManager):
                 for key in here:
                     self._announce(key, in_host, removed=True)
         self._ready, self._stored = set(), set()
+        self._described.intersection_update(self._pending)
         self._keys_by_name = {name: key for name, key in self._keys_by_name.items() if key in self._pending}
         if self._shared is not None:
             self._shared.forget()
         return gone
 
+    def _describe(self, key: OffloadKey) -> None:
+        """The chunk is a hit, so that vLLM notes its tokens now."""
+        self._described.add(key)
+        self._announce(key, in_host=True, removed=False)
+        if key in self._stored:
+            self._announce(key, in_host=False, removed=False)
+
     def _announce(self, key: OffloadKey, in_host: bool, removed: bool) -> None:
         assert self._events is not None
+        if key not in self._described:
+            return
+        if removed and key not in (self._stored if in_host else self._ready):
+            self._described.discard(key)
         medium = Medium.CPU if in_host else Medium.STORAGE
         last = self._events[-1] if self._events else None
         if last is not None and last.medium is medium and last.removed is removed and last.removal_expected:
