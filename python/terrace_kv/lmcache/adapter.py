@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import select
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,14 @@ _LEVELS = (logger.info, logger.warning, logger.error)
 _CLOSE_SECONDS = 60.0
 _MANY_BLOCKS = 64
 _LOOK_UP, _LOAD, _STORE, _DELETE = "looking objects up", "loading objects", "storing objects", "deleting objects"
+
+
+@dataclass(frozen=True)
+class _Task:
+    number: int
+    what: str
+    failure: Any
+    """The result if the task fails as a whole."""
 
 
 class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
@@ -62,27 +70,28 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._config = config
         self._reports = {what: Report(logger, "LMCache", what) for what in (_LOOK_UP, _LOAD, _STORE, _DELETE)}
         # The size of blocks is part of the directory's name, so that another size makes another store.
+        name = _store_name(config.block_bytes)
         self._store = store = Store(
             config.path,
             config.capacity,
             config.block_bytes,
             namespace=namespace("lmcache", fields),
-            name=_store_name(config.block_bytes),
+            name=name,
             log=lambda level, sentence: _LEVELS[min(level, 2)]("%s", sentence),
             **{"label": "LMCache " + fields["lmcache"], **config.store},
         )
         try:
             super().__init__(store.statistics()["capacity_blocks"] * store.block_bytes)
-            self._layouts = Layouts(Path(config.path[0]) / f"{_store_name(config.block_bytes)}.layouts.json", store.block_bytes)
+            self._layouts = Layouts(Path(config.path[0]) / f"{name}.layouts.json", store.block_bytes)
             self._transfers = Transfers(store)
             self._residents = Residents()
             self._lock = threading.Lock()
-            self._orders: deque[Callable[[], None]] = deque()
+            self._orders: deque[tuple[_Task, Callable[[_Task], None]]] = deque()
             self._next_task = 0
             self._stored: dict[int, Any] = {}
             self._found: dict[int, Any] = {}
             self._loaded: dict[int, Any] = {}
-            self._stopping = False
+            self._stopping = self._broken = False
             self._has_large = False
             self._store_ready, self._lookup_ready, self._load_ready = (create_event_notifier() for _ in range(3))
             self._bell = create_event_notifier()
@@ -91,6 +100,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         except BaseException:
             store.close(_CLOSE_SECONDS)
             raise
+        _warn_of_others(Path(config.path[0]), name)
         logger.info("%s of %s, blocks of %s bytes, I/O %s", config.capacity, config.path, store.block_bytes, store.io())
 
     # ---- tasks of LMCache
@@ -110,25 +120,20 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Stores objects that are not there yet. LMCache keeps their memory until the task has ended."""
 
-        def failed(task: int) -> None:
-            self._end(self._stored, self._store_ready, task, L2StoreResult(False, 0))
-
-        return self._order(_STORE, lambda task: self._begin_store(task, keys, objects), failed)
+        return self._order(_STORE, L2StoreResult(False, 0), lambda task: self._begin_store(task, keys, objects))
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
         """By task that has ended since the last call: whether all its objects are stored, and the bytes written."""
         with self._lock:
-            stored, self._stored = self._stored, {}
+            stored = dict(self._stored)
+            self._stored.clear()
         return stored
 
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
         """Looks objects up, and locks those that are there. Without a layout for a group, objects of any layout are found that was
         stored for it."""
 
-        def failed(task: int) -> None:
-            self._end(self._found, self._lookup_ready, task, Bitmap(len(keys)))
-
-        return self._order(_LOOK_UP, lambda task: self._look_up(task, keys, group_layout_descs), failed)
+        return self._order(_LOOK_UP, Bitmap(len(keys)), lambda task: self._look_up(task, keys, group_layout_descs))
 
     def query_lookup_and_lock_result(self, task_id: int) -> Any:
         """The objects that are there; None while the task has not ended, and after the first call that returned them."""
@@ -143,10 +148,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """Reads objects into memory of LMCache, which keeps it until the task has ended. The memory of an object that is not
         loaded has undefined bytes then."""
 
-        def failed(task: int) -> None:
-            self._end(self._loaded, self._load_ready, task, Bitmap(len(keys)))
-
-        return self._order(_LOAD, lambda task: self._begin_load(task, keys, objects), failed)
+        return self._order(_LOAD, Bitmap(len(keys)), lambda task: self._begin_load(task, keys, objects))
 
     def query_load_result(self, task_id: int) -> Any:
         """The objects that are loaded; None while the task has not ended, and after the first call that returned them."""
@@ -191,7 +193,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """The state of the adapter, with the counts of Store.statistics()."""
         health, reason = (Health.DOWN, "the adapter is closed") if self._store.closed else self._store.health()
         status: dict[str, Any] = {
-            "is_healthy": self._thread.is_alive() and health is not Health.DOWN,
+            "is_healthy": self._thread.is_alive() and not self._broken and health is not Health.DOWN,
             "type": type(self).__name__,
             "path": list(self._config.path),
             "disk": health.name.lower(),
@@ -220,28 +222,35 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     # ---- the thread of the adapter
 
-    def _order(self, what: str, work: Callable[[int], None], failed: Callable[[int], None]) -> int:
-        """Gives a task a number, and orders its work. If that raises an exception, the task fails."""
-
-        def attempt() -> None:
-            try:
-                work(task)
-            except Exception as error:
-                self._reports[what].failed(f"{type(error).__name__}: {error}")
-                failed(task)
-
+    def _order(self, what: str, failure: Any, work: Callable[[_Task], None]) -> int:
+        """Gives a task a number, and orders its work."""
         with self._lock:
             if self._stopping:
                 raise RuntimeError("the adapter is closed")
-            task = self._next_task
+            task = _Task(self._next_task, what, failure)
             self._next_task += 1
-            self._orders.append(attempt)
+            self._orders.append((task, work))
         self._bell.notify()
-        return task
+        return task.number
 
-    def _end(self, results: dict[int, Any], ready: Any, task: int, result: Any) -> None:
+    def _attempt(self, task: _Task, work: Callable[[_Task], None]) -> None:
+        """Does work of a task. If it raises an exception, the task fails."""
+        try:
+            if self._broken:
+                raise RuntimeError("the thread of the adapter has failed before; the log has the reason")
+            work(task)
+        except Exception as error:
+            self._reports[task.what].failed(f"{type(error).__name__}: {error}")
+            self._end(task, task.failure)
+
+    def _end(self, task: _Task, result: Any) -> None:
+        results, ready = {
+            _STORE: (self._stored, self._store_ready),
+            _LOOK_UP: (self._found, self._lookup_ready),
+            _LOAD: (self._loaded, self._load_ready),
+        }[task.what]
         with self._lock:
-            results[task] = result
+            results[task.number] = result
         ready.notify()
 
     def _run(self) -> None:
@@ -251,10 +260,17 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         while True:
             self._bell.consume()
             while self._orders:
-                self._orders.popleft()()
-            if self._stopping:
+                self._attempt(*self._orders.popleft())
+            if self._stopping or self._broken:
                 self._transfers.stop()
-            self._take_events(self._transfers.step())
+            if not self._broken:
+                try:
+                    self._take_events(self._transfers.step())
+                except Exception:
+                    logger.exception("the adapter has failed; from now on all its tasks fail")
+                    self._broken = True
+                    poller.unregister(self._store.fileno())
+                    self._transfers.abandon()
             if self._stopping and self._transfers.is_idle():
                 return
             left = self._transfers.seconds_left()
@@ -269,7 +285,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     # ---- look-ups
 
-    def _look_up(self, task: int, keys: list[Any], hints: dict[int, Any]) -> None:
+    def _look_up(self, task: _Task, keys: list[Any], hints: dict[int, Any]) -> None:
         found: dict[int, tuple[Form, bytes]] = {}  # by index of a key: its layout, and the keys of its blocks
         candidates = [self._layouts.candidates(key, hints.get(key.object_group_id)) for key in keys]
         attempt = 0
@@ -289,15 +305,15 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         indices = sorted(found)
         bitmap.batched_set(indices)
         self._residents.lock([keys[i] for i in indices])
-        self._use([found[i][1] for i in indices])
+        self._use([keys[i] for i in indices], [found[i][1] for i in indices])
         residents = [(found[i][1][:KEY_BYTES], Resident(keys[i], found[i][0].layout.size)) for i in indices]
         self._tell_stored(self._residents.add(residents))
         self._reports[_LOOK_UP].well()
-        self._end(self._found, self._lookup_ready, task, bitmap)
+        self._end(task, bitmap)
 
     # ---- stores
 
-    def _begin_store(self, task: int, keys: list[Any], objects: list[Any]) -> None:
+    def _begin_store(self, task: _Task, keys: list[Any], objects: list[Any]) -> None:
         forms = self._forms(keys, objects)
         for form in {id(form): form for form in forms}.values():
             self._layouts.stored(form)
@@ -315,14 +331,14 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             well = len(indices) == len(keys)
             self._judge(_STORE, move, well)
             written = sum(part.size for part, moved in zip(move.parts, move.moved) if moved)
-            self._end(self._stored, self._store_ready, task, L2StoreResult(well, written if well else 0))
+            self._end(task, L2StoreResult(well, written if well else 0))
 
         wanted = made if len(missing) == made.count else joined([made[i] for i in missing])
-        self._transfers.start(Move(True, wanted, [parts[i] for i in missing], self._deadline(), ended))
+        self._move(task, True, wanted, [parts[i] for i in missing], ended)
 
     # ---- loads
 
-    def _begin_load(self, task: int, keys: list[Any], objects: list[Any]) -> None:
+    def _begin_load(self, task: _Task, keys: list[Any], objects: list[Any]) -> None:
         forms = self._forms(keys, objects)
         made = self._names([form.names(key) for key, form in zip(keys, forms)])
 
@@ -331,15 +347,20 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._follow(keys, forms, made, indices)
             bitmap = Bitmap(len(keys))
             bitmap.batched_set(indices)
+            if indices:
+                self._guarded(lambda: self._notify_keys_accessed([keys[i] for i in indices]))
             self._judge(_LOAD, move, move.error == 0)
-            self._end(self._loaded, self._load_ready, task, bitmap)
+            self._end(task, bitmap)
 
-        self._transfers.start(Move(False, made, self._parts(forms, objects), self._deadline(), ended))
+        self._move(task, False, made, self._parts(forms, objects), ended)
 
     # ---- inside
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._config.timeout
+    def _move(self, task: _Task, is_put: bool, made: Keys, parts: list[Part], ended: Callable[[Move], None]) -> None:
+        deadline = time.monotonic() + self._config.timeout
+        self._transfers.start(
+            Move(is_put, made, parts, deadline, lambda move: self._attempt(task, lambda _task: ended(move)))
+        )
 
     def _names(self, names: Sequence[Sequence[bytes]]) -> Keys:
         return self._store.keys([name for each in names for name in each])
@@ -362,19 +383,23 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """These objects are stored or loaded."""
         starts = _starts(forms)
         blocks = [raw_keys(made, starts[i], starts[i] + forms[i].blocks) for i in indices]
-        self._use(blocks)
+        self._use([keys[i] for i in indices], blocks)
         residents = [(block[:KEY_BYTES], Resident(keys[i], forms[i].layout.size)) for i, block in zip(indices, blocks)]
         self._tell_stored(self._residents.add(residents))
-        used = [keys[i] for i in indices]
-        if used:
-            self._guarded(lambda: self._notify_keys_accessed(used))
 
-    def _use(self, blocks: list[bytes]) -> None:
-        """Records a use of objects, by the keys of their blocks. LMCache names the chunks of a prompt from its beginning, so the
-        last one is used first: a full store gives up the ends of prompts first. The first block of an object goes before its
-        others: then LMCache learns at once that the object is not there any more."""
-        if blocks:
-            self._store.touch(joined(blocks[::-1]))
+    def _use(self, keys: list[Any], blocks: list[bytes]) -> None:
+        """Records a use of objects, whose blocks have these keys. LMCache names the chunks of a prompt from its beginning, for each
+        group and rank in turn. The last chunks count as used first, so a full store gives up the ends of prompts first. The first
+        block of an object goes before its others: so LMCache learns at once that the object is not there any more."""
+        seen: Counter[tuple[int, int]] = Counter()
+        chunks: list[int] = []
+        for key in keys:
+            row = key.object_group_id, key.kv_rank
+            chunks.append(seen[row])
+            seen[row] += 1
+        order = sorted(range(len(keys)), key=lambda i: -chunks[i])
+        if order:
+            self._store.touch(joined([blocks[i] for i in order]))
 
     def _judge(self, what: str, move: Move, well: bool) -> None:
         if well:
@@ -409,8 +434,15 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             logger.exception("a listener of LMCache has failed")
 
 
-def _store_name(block_bytes: int | str) -> str:
-    return "lmcache-" + str(block_bytes).lower()
+def _store_name(block_bytes: int) -> str:
+    return f"lmcache-{block_bytes}"
+
+
+def _warn_of_others(directory: Path, name: str) -> None:
+    """Warns of stores with another size of blocks: they use disk space, and are not read any more."""
+    others = sorted(each.name for each in directory.glob("lmcache-*") if each.is_dir() and each.name != name)
+    if others:
+        logger.warning("%s: stores for other block sizes take disk space, too: %s", directory, ", ".join(others))
 
 
 def _address(memory: Any) -> int:

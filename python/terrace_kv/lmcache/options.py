@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ _OWN = ("path", "capacity", "weights_revision", "block_bytes", "timeout")
 # Options of a Store that are passed on unchanged; the library checks their values.
 _STORE = ("admin", "floor", "label", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
 _TIMEOUT = 30.0
+_BLOCK_BYTES = 65536
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
+_BLOCK_BYTES_MAX = 512 << 20
 
 
 class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
@@ -33,7 +37,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
         path: tuple[str, ...],
         capacity: int | str,
         weights_revision: str,
-        block_bytes: int | str = "64KiB",
+        block_bytes: int = _BLOCK_BYTES,
         timeout: float = _TIMEOUT,
         store: Mapping[str, Any] | None = None,
     ) -> None:
@@ -56,7 +60,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
             path=paths_of(_WHERE, d.get("path")),
             capacity=capacity_of(_WHERE, d.get("capacity"), "of all objects"),
             weights_revision=_revision(d.get("weights_revision")),
-            block_bytes=_block_bytes(d.get("block_bytes", "64KiB")),
+            block_bytes=_block_bytes(d.get("block_bytes", _BLOCK_BYTES)),
             timeout=_timeout(d.get("timeout", _TIMEOUT)),
             store={name: d[name] for name in _STORE if name in d},
         )
@@ -84,10 +88,14 @@ def _revision(revision: Any) -> str:
     return revision
 
 
-def _block_bytes(size: Any) -> int | str:
-    if isinstance(size, bool) or not isinstance(size, (int, str)):
-        raise ValueError(f'{_WHERE}: "block_bytes" must be a multiple of 4096; for example "block_bytes": "2MiB"')
-    return size
+def _block_bytes(size: Any) -> int:
+    text = None if isinstance(size, bool) else re.fullmatch(r"(\d{1,12}) ?(|B|KiB|MiB)", str(size))
+    found = 0 if text is None else int(text[1]) * _UNITS[text[2]]
+    if not 0 < found <= _BLOCK_BYTES_MAX or found % 4096:
+        raise ValueError(
+            f'{_WHERE}: "block_bytes" is {size!r}, must be a multiple of 4096 up to 512 MiB; for example "block_bytes": "2MiB"'
+        )
+    return found
 
 
 def _timeout(seconds: Any) -> float:

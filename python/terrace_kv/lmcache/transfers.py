@@ -111,6 +111,13 @@ class Transfers:
             while lane.waiting:
                 self._give_up(lane)
 
+    def abandon(self) -> None:
+        """Ends everything after an error of this class, without waiting for the disk. Its memory is not used again."""
+        self.stop()
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            self._count_down(job.move, len(job.rows))
+
     def seconds_left(self) -> float | None:
         """The time after which step() must be called even if the store has nothing new. None: no limit."""
         if self._is_refused:
