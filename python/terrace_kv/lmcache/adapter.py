@@ -9,6 +9,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
-from .._keys import KEY_BYTES, Keys, joined, raw_keys
+from .._keys import KEY_BYTES, Keys, chosen, joined, raw_keys
 from .._library import TerraceError, status_text
 from .._report import Report
 from ..identity import namespace, weights_revision
@@ -81,6 +82,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             **{"label": "LMCache " + fields["lmcache"], **config.store},
         )
         try:
+            _warn_of_others(Path(config.path[0]), name)
             super().__init__(store.statistics()["capacity_blocks"] * store.block_bytes)
             self._layouts = Layouts(Path(config.path[0]) / f"{name}.layouts.json", store.block_bytes)
             self._transfers = Transfers(store)
@@ -100,7 +102,6 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         except BaseException:
             store.close(_CLOSE_SECONDS)
             raise
-        _warn_of_others(Path(config.path[0]), name)
         logger.info("%s of %s, blocks of %s bytes, I/O %s", config.capacity, config.path, store.block_bytes, store.io())
 
     # ---- tasks of LMCache
@@ -119,7 +120,6 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def submit_store_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Stores objects that are not there yet. LMCache keeps their memory until the task has ended."""
-
         return self._order(_STORE, L2StoreResult(False, 0), lambda task: self._begin_store(task, keys, objects))
 
     def pop_completed_store_tasks(self) -> dict[int, Any]:
@@ -132,7 +132,6 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def submit_lookup_and_lock_task(self, keys: list[Any], group_layout_descs: dict[int, Any]) -> int:
         """Looks objects up, and locks those that are there. Without a layout for a group, objects of any layout are found that was
         stored for it."""
-
         return self._order(_LOOK_UP, Bitmap(len(keys)), lambda task: self._look_up(task, keys, group_layout_descs))
 
     def query_lookup_and_lock_result(self, task_id: int) -> Any:
@@ -147,7 +146,6 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def submit_load_task(self, keys: list[Any], objects: list[Any]) -> int:
         """Reads objects into memory of LMCache, which keeps it until the task has ended. The memory of an object that is not
         loaded has undefined bytes then."""
-
         return self._order(_LOAD, Bitmap(len(keys)), lambda task: self._begin_load(task, keys, objects))
 
     def query_load_result(self, task_id: int) -> Any:
@@ -164,14 +162,14 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         if not forms:
             return
         made = self._names([form.names(key) for key, form in forms])
-        first = _first_blocks(made, [form for _key, form in forms])
+        last = [made[end - 1] for end in _ends([form for _key, form in forms])]
         try:
             self._store.remove(made)
         except TerraceError as error:
             self._reports[_DELETE].failed(error)
         else:
             self._reports[_DELETE].well()
-        self._tell_deleted(self._residents.remove(first))
+        self._tell_deleted(self._residents.remove(last))
 
     def list_l2_keys(self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None) -> Any:
         """A page of the objects that this process has stored or found.
@@ -277,7 +275,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             poller.poll(None if left is None else max(1, int(left * 1000)))
 
     def _take_events(self, gone: list[bytes]) -> None:
-        """Blocks have been given up. An object whose first block was stored anew since then is still there."""
+        """Blocks have been given up. An object whose last block was stored anew since then is still there."""
         gone = self._residents.known(gone)
         if gone:
             there = self._store.contains_many(joined(gone))
@@ -306,7 +304,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         bitmap.batched_set(indices)
         self._residents.lock([keys[i] for i in indices])
         self._use([keys[i] for i in indices], [found[i][1] for i in indices])
-        residents = [(found[i][1][:KEY_BYTES], Resident(keys[i], found[i][0].layout.size)) for i in indices]
+        residents = [(found[i][1][-KEY_BYTES:], Resident(keys[i], found[i][0].layout.size)) for i in indices]
         self._tell_stored(self._residents.add(residents))
         self._reports[_LOOK_UP].well()
         self._end(task, bitmap)
@@ -320,21 +318,24 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._advise(form)
         made = self._names([form.names(key) for key, form in zip(keys, forms)])
         missing = [i for i, there in enumerate(self._store.contains_many(made)) if not there]
-        parts = self._parts(forms, objects)
+        parts, all_made = self._parts(forms, objects), made
 
         def ended(move: Move) -> None:
-            there = [True] * made.count
+            there = [True] * len(parts)
             for i, moved in zip(missing, move.moved):
                 there[i] = moved
             indices = _whole(there, forms)
-            self._follow(keys, forms, made, indices)
+            self._follow(keys, forms, all_made, indices)
             well = len(indices) == len(keys)
             self._judge(_STORE, move, well)
             written = sum(part.size for part, moved in zip(move.parts, move.moved) if moved)
             self._end(task, L2StoreResult(well, written if well else 0))
 
-        wanted = made if len(missing) == made.count else joined([made[i] for i in missing])
-        self._move(task, True, wanted, [parts[i] for i in missing], ended)
+        parents = _parents(made, forms) if made.count > len(keys) else None
+        if len(missing) < made.count:
+            made = chosen(made, missing)
+            parents = None if parents is None else chosen(parents, missing)
+        self._move(task, True, made, parents, [parts[i] for i in missing], objects, ended)
 
     # ---- loads
 
@@ -352,14 +353,23 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._judge(_LOAD, move, move.error == 0)
             self._end(task, bitmap)
 
-        self._move(task, False, made, self._parts(forms, objects), ended)
+        self._move(task, False, made, None, self._parts(forms, objects), objects, ended)
 
     # ---- inside
 
-    def _move(self, task: _Task, is_put: bool, made: Keys, parts: list[Part], ended: Callable[[Move], None]) -> None:
+    def _move(
+        self,
+        task: _Task,
+        is_put: bool,
+        made: Keys,
+        parents: Keys | None,
+        parts: list[Part],
+        objects: list[Any],
+        ended: Callable[[Move], None],
+    ) -> None:
         deadline = time.monotonic() + self._config.timeout
         self._transfers.start(
-            Move(is_put, made, parts, deadline, lambda move: self._attempt(task, lambda _task: ended(move)))
+            Move(is_put, made, parts, parents, objects, deadline, lambda move: self._attempt(task, lambda _task: ended(move)))
         )
 
     def _names(self, names: Sequence[Sequence[bytes]]) -> Keys:
@@ -381,25 +391,25 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def _follow(self, keys: list[Any], forms: list[Form], made: Keys, indices: list[int]) -> None:
         """These objects are stored or loaded."""
-        starts = _starts(forms)
-        blocks = [raw_keys(made, starts[i], starts[i] + forms[i].blocks) for i in indices]
+        ends = _ends(forms)
+        blocks = [raw_keys(made, ends[i] - forms[i].blocks, ends[i]) for i in indices]
         self._use([keys[i] for i in indices], blocks)
-        residents = [(block[:KEY_BYTES], Resident(keys[i], forms[i].layout.size)) for i, block in zip(indices, blocks)]
+        residents = [(block[-KEY_BYTES:], Resident(keys[i], forms[i].layout.size)) for i, block in zip(indices, blocks)]
         self._tell_stored(self._residents.add(residents))
 
     def _use(self, keys: list[Any], blocks: list[bytes]) -> None:
         """Records a use of objects, whose blocks have these keys. LMCache names the chunks of a prompt from its beginning, for each
-        group and rank in turn. The last chunks count as used first, so a full store gives up the ends of prompts first. The first
-        block of an object goes before its others: so LMCache learns at once that the object is not there any more."""
+        group and rank in turn. The last chunks count as used first, so a full store gives up the ends of prompts first."""
         seen: Counter[tuple[int, int]] = Counter()
-        chunks: list[int] = []
-        for key in keys:
+        chunks: list[list[bytes]] = []
+        for key, of_object in zip(keys, blocks):
             row = key.object_group_id, key.kv_rank
-            chunks.append(seen[row])
+            if seen[row] == len(chunks):
+                chunks.append([])
+            chunks[seen[row]].append(of_object)
             seen[row] += 1
-        order = sorted(range(len(keys)), key=lambda i: -chunks[i])
-        if order:
-            self._store.touch(joined([blocks[i] for i in order]))
+        for chunk in reversed(chunks):  # blocks of one call count as used at the same time
+            self._store.touch(joined(chunk))
 
     def _judge(self, what: str, move: Move, well: bool) -> None:
         if well:
@@ -452,21 +462,20 @@ def _address(memory: Any) -> int:
     return int(memory.data_ptr)
 
 
-def _starts(forms: list[Form]) -> list[int]:
-    """By object, the number of its first block among all blocks."""
-    starts, first = [], 0
-    for form in forms:
-        starts.append(first)
-        first += form.blocks
-    return starts
+def _ends(forms: list[Form]) -> list[int]:
+    """By object, the number of the block after its last one among all blocks."""
+    return list(accumulate(form.blocks for form in forms))
 
 
-def _first_blocks(made: Keys, forms: list[Form]) -> list[bytes]:
-    return [made[start] for start in _starts(forms)]
+def _parents(made: Keys, forms: list[Form]) -> Keys:
+    """By block, the block before it in its object. So the store gives up an object from its last block, and a damaged block takes
+    those behind it along: an object whose last block is gone is gone, and LMCache can be told at once."""
+    parents = [bytes(KEY_BYTES), *made][: made.count]
+    for form, end in zip(forms, _ends(forms)):
+        parents[end - form.blocks] = bytes(KEY_BYTES)
+    return joined(parents)
 
 
 def _whole(there: Sequence[bool], forms: list[Form]) -> list[int]:
     """The objects all of whose blocks are there."""
-    return [
-        i for i, (start, form) in enumerate(zip(_starts(forms), forms)) if all(there[start : start + form.blocks])
-    ]
+    return [i for i, (form, end) in enumerate(zip(forms, _ends(forms))) if all(there[end - form.blocks : end])]

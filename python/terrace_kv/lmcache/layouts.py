@@ -105,15 +105,17 @@ class Layouts:
             known = self._known.setdefault((layout.model, layout.group), [])
             if known and known[0] == layout:
                 return
-            if layout in known:
+            is_new = layout not in known
+            if not is_new:
                 known.remove(layout)
             known.insert(0, layout)
             del known[LAYOUTS_MAX:]
-            self._write()
+            if is_new:
+                self._write()
 
     def candidates(self, key: Any, hint: Any) -> Sequence[Form]:
-        """The layouts that an object of this key can have, the likeliest first. `hint` is LMCache's MemoryLayoutDesc for the
-        group of the key, or None. If objects of this layout were stored, it is the only one."""
+        """The layouts that an object of this key can have. `hint` is LMCache's MemoryLayoutDesc for the group of the key, or None.
+        If objects of this layout were stored, others are old, except the layout that was stored last: that of a serialiser."""
         with self._lock:
             known = self._known.get((key.model_name, key.object_group_id), [])
             forms = [self._form_of(layout) for layout in known]
@@ -121,7 +123,9 @@ class Layouts:
             return forms
         size = sum(shape.numel() * dtype.itemsize for shape, dtype in zip(hint.shapes, hint.dtypes))
         wanted = self._form(key, hint.shapes, hint.dtypes, size)
-        return [wanted] if wanted in forms else [*forms, wanted]
+        if wanted not in forms:
+            return [*forms, wanted]
+        return forms[:1] if wanted is forms[0] else [forms[0], wanted]
 
     def _form(self, key: Any, shapes: Sequence[Any], dtypes: Sequence[Any], size: int) -> Form:
         seen = (key.model_name, key.object_group_id, tuple(shapes), tuple(dtypes), size)

@@ -15,6 +15,7 @@ _OWN = ("path", "capacity", "weights_revision", "block_bytes", "timeout")
 # Options of a Store that are passed on unchanged; the library checks their values.
 _STORE = ("admin", "floor", "label", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
 _TIMEOUT = 30.0
+_TIMEOUT_MAX = 240.0  # LMCache gives memory to others 300 s after it was locked for a store
 _BLOCK_BYTES = 65536
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 _BLOCK_BYTES_MAX = 512 << 20
@@ -99,6 +100,8 @@ def _block_bytes(size: Any) -> int:
 
 
 def _timeout(seconds: Any) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e6:
-        raise ValueError(f'{_WHERE}: "timeout" must be a number of seconds; for example "timeout": {_TIMEOUT:g}')
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= _TIMEOUT_MAX:
+        raise ValueError(
+            f'{_WHERE}: "timeout" is {seconds!r}, must be a number of seconds up to {_TIMEOUT_MAX:g}; for example {_TIMEOUT:g}'
+        )
     return float(seconds)

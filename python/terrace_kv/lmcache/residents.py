@@ -18,7 +18,7 @@ class Resident(NamedTuple):
 
 
 class Residents:
-    """By the key of its first block, each object that this process knows to be in the store: those that it has stored, found or
+    """By the key of its last block, each object that this process knows to be in the store: those that it has stored, found or
     loaded. The store has only hashes of names, so objects of an earlier process are not known until they are found. Takes about
     half a KiB for each object. Threads: any.
     """
@@ -39,13 +39,13 @@ class Residents:
         return [each for _block, each in new]
 
     def remove(self, blocks: Iterable[bytes]) -> list[Resident]:
-        """Removes objects by their first blocks. Returns those that were known."""
+        """Removes objects by their last blocks. Returns those that were known."""
         with self._lock:
             removed = [self._all.pop(block, None) for block in blocks]
         return [each for each in removed if each is not None]
 
     def known(self, blocks: Iterable[bytes]) -> list[bytes]:
-        """Those of the blocks that are the first ones of known objects."""
+        """Those of the blocks that are the last ones of known objects."""
         with self._lock:
             return [block for block in blocks if block in self._all]
 

@@ -1,7 +1,7 @@
 """Copies objects between LMCache's memory and the store, through memory of this package.
 
 The disk never uses LMCache's memory, which LMCache may free at any time after a task has ended. So a disk that does not answer
-costs a task its time-out and nothing else. Objects need no alignment, and their size need not be a multiple of a block.
+costs a task its deadline and nothing else. Objects need no alignment, and their size need not be a multiple of a block.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from .._interface import CORRUPT, NOT_FOUND
+from .._interface import CORRUPT, DEADLINE_EXCEEDED, NOT_FOUND, OK, STOPPED
 from .._keys import Keys
 from .._library import Busy, TerraceError
 from .._memory import Rows
@@ -40,6 +40,10 @@ class Move:
     is_put: bool
     keys: Keys
     parts: Sequence[Part]
+    parents: Keys | None
+    """For a store: by block, the key of the block before it in its object; zeros for the first one. None: no block has one."""
+    owner: object
+    """Keeps the memory of the parts."""
     deadline: float
     """A time of time.monotonic(). Blocks that have not moved by then fail."""
     ended: Callable[[Move], None]
@@ -109,13 +113,14 @@ class Transfers:
         """Ends what the disk has not begun."""
         for lane in (self._loads, self._stores):
             while lane.waiting:
-                self._give_up(lane)
+                self._give_up(lane, STOPPED)
 
     def abandon(self) -> None:
         """Ends everything after an error of this class, without waiting for the disk. Its memory is not used again."""
         self.stop()
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
+            job.move.error = job.move.error or STOPPED
             self._count_down(job.move, len(job.rows))
 
     def seconds_left(self) -> float | None:
@@ -150,7 +155,7 @@ class Transfers:
     def _fill(self, lane: _Lane) -> None:
         while lane.waiting:
             if time.monotonic() >= lane.waiting[0].deadline:
-                self._give_up(lane)
+                self._give_up(lane, DEADLINE_EXCEEDED)
             elif not lane.free or not self._submit(lane, lane.waiting[0]):
                 return
 
@@ -166,16 +171,19 @@ class Transfers:
                 if part.size < self._block_bytes:
                     ctypes.memset(at + part.size, 0, self._block_bytes - part.size)
         self._number += 1
-        submit = self._store.submit_put if move.is_put else self._store.submit_get
+        keys = move.keys[first : first + count]
         timeout = max(0.001, move.deadline - time.monotonic())
         try:
-            submit(self._number, move.keys[first : first + count], lane.region, rows, timeout=timeout)
+            if move.is_put:
+                parents = None if move.parents is None else move.parents[first : first + count]
+                self._store.submit_put(self._number, keys, lane.region, rows, parents=parents, timeout=timeout)
+            else:
+                self._store.submit_get(self._number, keys, lane.region, rows, timeout=timeout)
         except Busy:
             self._is_refused = True
             return False
         except TerraceError as error:
-            move.error = move.error or error.status
-            self._give_up(lane)
+            self._give_up(lane, error.status)
             return True
         del lane.free[-count:]
         self._jobs[self._number] = _Job(move, first, rows)
@@ -184,9 +192,10 @@ class Transfers:
             lane.waiting.popleft()
         return True
 
-    def _give_up(self, lane: _Lane) -> None:
+    def _give_up(self, lane: _Lane, status: int) -> None:
         """Fails the blocks of the first move that are not under way."""
         move = lane.waiting.popleft()
+        move.error = move.error or status
         left = len(move.parts) - move._next
         move._next = len(move.parts)
         self._count_down(move, left)
@@ -194,9 +203,11 @@ class Transfers:
     def _take(self, result: Result) -> None:
         job = self._jobs.pop(result.job)
         move, lane = job.move, self._lane(result.kind is BatchKind.PUT)
+        # After the deadline, LMCache may have given the memory of a load to others, although the read was in time.
+        is_late = not move.is_put and time.monotonic() > move.deadline
         for i, (row, status) in enumerate(zip(job.rows, result.statuses), job.first):
-            if status != 0:
-                move.error = move.error or _failure(status)
+            if status != OK or is_late:
+                move.error = move.error or (DEADLINE_EXCEEDED if is_late else _failure(status))
                 continue
             if not move.is_put:
                 part = move.parts[i]
