@@ -33,8 +33,11 @@ from lmcache_under_test import (
     store,
 )
 
-from terrace_kv import Busy
-from terrace_kv.lmcache import TerraceL2Adapter, TerraceL2AdapterConfig, adapter as adapter_module
+from terrace_kv import Busy, StorageError
+from terrace_kv.lmcache import TerraceL2Adapter, TerraceL2AdapterConfig
+from terrace_kv.lmcache import adapter as adapter_module
+from terrace_kv.lmcache import objects as objects_module
+from terrace_kv.lmcache.objects import block_bytes_for
 
 SIZE = 3 * BLOCK
 
@@ -481,7 +484,7 @@ def test_a_disk_that_is_too_slow_costs_a_task_its_time_and_nothing_else(tmp_path
 
 def test_a_task_that_waits_for_staging_memory_ends_in_time(tmp_path: Path) -> None:
     adapter = slow(tmp_path, 0.05, "2MiB/s", "64MiB")
-    count = 2 * adapter._transfers._stores.region.count
+    count = 2 * adapter._objects.transfers._stores.region.count
     first = adapter.submit_store_task(keys(1), objects(memories(1, count * BLOCK)))
     second = adapter.submit_store_task(keys(1, 1), objects(memories(1, BLOCK)))
     results: dict[int, Any] = {}
@@ -495,30 +498,30 @@ def test_a_task_that_waits_for_staging_memory_ends_in_time(tmp_path: Path) -> No
 def test_a_full_disk_fails_stores_and_keeps_what_is_there(tmp_path: Path, log: Log) -> None:
     adapter = open_adapter(tmp_path)
     assert store(adapter, keys(1), memories(1, SIZE)).is_successful()
-    submit_put = adapter._store.submit_put
+    submit_put = adapter._objects.store.submit_put
 
     def refuse(*arguments: Any, **options: Any) -> None:
         raise adapter_module.TerraceError(9, "the disk is full")
 
-    adapter._store.submit_put = refuse
+    adapter._objects.store.submit_put = refuse
     assert not store(adapter, keys(3), memories(3, SIZE)).is_successful()
     assert "storing objects fails" in log.said[-1]
     assert look_up(adapter, keys(3)) == [True, False, False]
-    adapter._store.submit_put = submit_put
+    adapter._objects.store.submit_put = submit_put
     assert store(adapter, keys(3), memories(3, SIZE)).is_successful()
     assert log.said[-1] == "storing objects works again"
     adapter.close()
 
 
 def test_what_the_store_refuses_for_now_is_tried_again(adapter: Any) -> None:
-    submit_put, refusals = adapter._store.submit_put, [Busy(13, "too much is under way")] * 3
+    submit_put, refusals = adapter._objects.store.submit_put, [Busy(13, "too much is under way")] * 3
 
     def sometimes(*arguments: Any, **options: Any) -> None:
         if refusals:
             raise refusals.pop()
         submit_put(*arguments, **options)
 
-    adapter._store.submit_put = sometimes
+    adapter._objects.store.submit_put = sometimes
     assert store(adapter, keys(2), memories(2, SIZE)).is_successful()
     assert not refusals
 
@@ -530,12 +533,12 @@ def test_a_failure_of_the_thread_fails_its_tasks_and_is_told(tmp_path: Path, log
     def fail() -> Any:
         raise RuntimeError("a defect")
 
-    adapter._store.poll = fail
+    adapter._objects.store.poll = fail
     assert not store(adapter, keys(1), memories(1, SIZE)).is_successful()
     assert load(adapter, keys(1), blank(1, SIZE)) == [False]
     assert look_up(adapter, keys(1)) == [False]
     assert not adapter.report_status()["is_healthy"]
-    del adapter._store.poll
+    del adapter._objects.store.poll
     adapter.close()
 
 
@@ -609,6 +612,67 @@ def test_stores_of_other_block_sizes_are_named(tmp_path: Path, log: Log) -> None
     assert any(said.endswith("take disk space, too: lmcache-4096") for said in log.said)
 
 
-def test_small_blocks_for_large_objects_are_advised_against(adapter: Any, log: Log) -> None:
+# ---- the size of blocks
+
+
+@pytest.mark.parametrize(
+    ("size", "block"), [(1, 4096), (4096, 4096), (4097, 8192), (65536, 65536), (1 << 20, 1 << 20), (2 << 20, 1 << 20), (17989632, 999424)]
+)  # fmt: skip
+def test_blocks_are_equal_parts_of_an_object(size: int, block: int) -> None:
+    assert block_bytes_for(size) == block
+
+
+def test_the_first_object_chooses_the_size_of_blocks(tmp_path: Path, log: Log) -> None:
+    size = 5 * BLOCK + 1
+    adapter = open_adapter(tmp_path, block_bytes=None)
+    assert adapter.report_status()["block_bytes"] == 65536
+    assert look_up(adapter, keys(1)) == [False] and load(adapter, keys(1), blank(1, size)) == [False]
+    adapter.delete(keys(1))
+    assert store(adapter, keys(2), memories(2, size)).is_successful()
+    assert adapter.report_status()["block_bytes"] == 6 * BLOCK
+    assert adapter.get_usage().total_capacity_bytes % (6 * BLOCK) == 0
+    assert store(adapter, keys(1, 5), memories(1, 100, 5)).is_successful()
+    assert [said for said in log.said if "24476 bytes of disk space are not used; state a better block_bytes, for example 4096" in said]
+    adapter.close()
+    assert [each.name for each in sorted(tmp_path.iterdir())] == ["lmcache-24576", "lmcache-24576.layouts.json"]
+    again = open_adapter(tmp_path, block_bytes=None)
+    into = blank(2, size)
+    assert look_up(again, keys(2)) == [True] * 2 and load(again, keys(2), into) == [True] * 2
+    assert [each.bytes() for each in into] == [content(n, size) for n in range(2)]
+    again.delete(keys(6))
+    again.submit_unlock(keys(2))
+    again.delete(keys(6))
+    assert store(again, keys(1), memories(1, BLOCK)).is_successful()
+    assert again.report_status()["block_bytes"] == BLOCK, "there were no blocks"
+    again.close()
+
+
+def test_without_space_for_another_size_of_blocks_the_first_one_stays(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = open_adapter(tmp_path, block_bytes=None)
+    monkeypatch.setattr(objects_module, "Store", refuse_once(objects_module.Store))
+    assert not store(adapter, keys(1), memories(1, SIZE)).is_successful()
+    assert "StorageError: no space" in log.said[-1]
+    assert look_up(adapter, keys(1)) == [False]
+    assert store(adapter, keys(1), memories(1, SIZE)).is_successful()
+    adapter.close()
+
+
+def refuse_once(real: Any) -> Any:
+    refusals = [StorageError(-28, "no space")]
+
+    def make(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return real(*arguments, **options)
+
+    return make
+
+
+def test_an_unsuitable_size_of_blocks_is_advised_against_once(adapter: Any, log: Log) -> None:
     store(adapter, keys(2), memories(2, 65 * BLOCK))
-    assert len([said for said in log.said if "larger \"block_bytes\"" in said]) == 1
+    store(adapter, keys(2, 2), memories(2, 70 * BLOCK))
+    advice = [said for said in log.said if "state a better block_bytes" in said]
+    assert len(advice) == 1 and "objects of 266240 bytes take 65 blocks of 4096 bytes" in advice[0]
+    assert advice[0].endswith("for example 266240")

@@ -6,11 +6,9 @@ import importlib.metadata
 import select
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from lmcache.lmcache_native import Bitmap
@@ -23,15 +21,13 @@ from .._keys import KEY_BYTES, Keys, chosen, joined, raw_keys
 from .._library import TerraceError, status_text
 from .._report import Report
 from ..identity import namespace, weights_revision
-from ..store import Health, Store
-from .layouts import Form, Layouts, logger
+from ..store import Health
+from .layouts import Form, logger
+from .objects import CLOSE_SECONDS, Objects, ends, parents, whole
 from .options import TerraceL2AdapterConfig
 from .residents import Resident, Residents
-from .transfers import Move, Part, Transfers
+from .transfers import Move, Part
 
-_LEVELS = (logger.info, logger.warning, logger.error)
-_CLOSE_SECONDS = 60.0
-_MANY_BLOCKS = 64
 _LOOK_UP, _LOAD, _STORE, _DELETE = "looking objects up", "loading objects", "storing objects", "deleting objects"
 
 
@@ -70,22 +66,9 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         }
         self._config = config
         self._reports = {what: Report(logger, "LMCache", what) for what in (_LOOK_UP, _LOAD, _STORE, _DELETE)}
-        # The size of blocks is part of the directory's name, so that another size makes another store.
-        name = _store_name(config.block_bytes)
-        self._store = store = Store(
-            config.path,
-            config.capacity,
-            config.block_bytes,
-            namespace=namespace("lmcache", fields),
-            name=name,
-            log=lambda level, sentence: _LEVELS[min(level, 2)]("%s", sentence),
-            **{"label": "LMCache " + fields["lmcache"], **config.store},
-        )
+        self._objects = Objects(config, namespace("lmcache", fields), "LMCache " + fields["lmcache"])
         try:
-            _warn_of_others(Path(config.path[0]), name)
-            super().__init__(store.statistics()["capacity_blocks"] * store.block_bytes)
-            self._layouts = Layouts(Path(config.path[0]) / f"{name}.layouts.json", store.block_bytes)
-            self._transfers = Transfers(store)
+            super().__init__(self._objects.capacity)
             self._residents = Residents()
             self._lock = threading.Lock()
             self._orders: deque[tuple[_Task, Callable[[_Task], None]]] = deque()
@@ -94,15 +77,13 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             self._found: dict[int, Any] = {}
             self._loaded: dict[int, Any] = {}
             self._stopping = self._broken = False
-            self._has_large = False
             self._store_ready, self._lookup_ready, self._load_ready = (create_event_notifier() for _ in range(3))
             self._bell = create_event_notifier()
             self._thread = threading.Thread(target=self._run, name="terrace-l2", daemon=True)
             self._thread.start()
         except BaseException:
-            store.close(_CLOSE_SECONDS)
+            self._objects.store.close(CLOSE_SECONDS)
             raise
-        logger.info("%s of %s, blocks of %s bytes, I/O %s", config.capacity, config.path, store.block_bytes, store.io())
 
     # ---- tasks of LMCache
 
@@ -158,18 +139,19 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
     def delete(self, keys: list[Any]) -> None:
         """Removes objects of every layout, except those that are locked. Waits until this is durable. A failure is reported to the
         log; the objects are not served any more nevertheless."""
-        forms = [(key, form) for key in self._residents.unlocked(keys) for form in self._layouts.candidates(key, None)]
-        if not forms:
+        objects = self._objects
+        pairs = [(key, form) for key in self._residents.unlocked(keys) for form in objects.layouts.candidates(key, None)]
+        if not pairs:
             return
-        made = self._names([form.names(key) for key, form in forms])
-        last = [made[end - 1] for end in _ends([form for _key, form in forms])]
+        forms = [form for _key, form in pairs]
+        made = objects.names([key for key, _form in pairs], forms)
         try:
-            self._store.remove(made)
+            objects.store.remove(made)
         except TerraceError as error:
             self._reports[_DELETE].failed(error)
         else:
             self._reports[_DELETE].well()
-        self._tell_deleted(self._residents.remove(last))
+        self._tell_deleted(self._residents.remove([made[end - 1] for end in ends(forms)]))
 
     def list_l2_keys(self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None) -> Any:
         """A page of the objects that this process has stored or found.
@@ -189,19 +171,22 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def report_status(self) -> dict[str, Any]:
         """The state of the adapter, with the counts of Store.statistics()."""
-        health, reason = (Health.DOWN, "the adapter is closed") if self._store.closed else self._store.health()
-        status: dict[str, Any] = {
+        store = self._objects.store
+        try:
+            (health, reason), statistics = store.health(), store.statistics()
+        except TerraceError as error:  # it is closed
+            health, reason, statistics = Health.DOWN, str(error), {}
+        return {
             "is_healthy": self._thread.is_alive() and not self._broken and health is not Health.DOWN,
             "type": type(self).__name__,
             "path": list(self._config.path),
+            "block_bytes": store.block_bytes,
             "disk": health.name.lower(),
             "reason": reason,
             "known_objects": len(self._residents),
             "locked_objects": self._residents.locked,
+            "statistics": statistics,
         }
-        if not self._store.closed:
-            status["statistics"] = self._store.statistics()
-        return status
 
     def close(self) -> None:
         """Ends all tasks and makes everything durable. Tasks that have not begun fail. A second call does nothing."""
@@ -212,7 +197,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         self._bell.notify()
         self._thread.join()
         try:
-            self._store.close(_CLOSE_SECONDS)
+            self._objects.store.close(CLOSE_SECONDS)
         except TerraceError as error:
             logger.error("closing the store: %s", error)
         for each in (self._store_ready, self._lookup_ready, self._load_ready, self._bell):
@@ -252,181 +237,126 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         ready.notify()
 
     def _run(self) -> None:
-        poller = select.poll()
-        poller.register(self._bell.fileno(), select.POLLIN)
-        poller.register(self._store.fileno(), select.POLLIN)
-        while True:
-            self._bell.consume()
-            while self._orders:
-                self._attempt(*self._orders.popleft())
-            if self._stopping or self._broken:
-                self._transfers.stop()
+        while not self._turn():
+            poller = select.poll()
+            poller.register(self._bell.fileno(), select.POLLIN)
             if not self._broken:
-                try:
-                    self._take_events(self._transfers.step())
-                except Exception:
-                    logger.exception("the adapter has failed; from now on all its tasks fail")
-                    self._broken = True
-                    poller.unregister(self._store.fileno())
-                    self._transfers.abandon()
-            if self._stopping and self._transfers.is_idle():
-                return
-            left = self._transfers.seconds_left()
+                poller.register(self._objects.store.fileno(), select.POLLIN)
+            left = self._objects.transfers.seconds_left()
             poller.poll(None if left is None else max(1, int(left * 1000)))
+
+    def _turn(self) -> bool:
+        """Begins the tasks that were ordered, and continues all others. Returns True at the end."""
+        self._bell.consume()
+        while self._orders:
+            self._attempt(*self._orders.popleft())
+        transfers = self._objects.transfers
+        if self._stopping or self._broken:
+            transfers.stop()
+        if not self._broken:
+            try:
+                self._take_events(transfers.step())
+            except Exception:
+                logger.exception("the adapter has failed; from now on all its tasks fail")
+                self._broken = True
+                transfers.abandon()
+        return self._stopping and not self._orders and self._objects.transfers.is_idle()
 
     def _take_events(self, gone: list[bytes]) -> None:
         """Blocks have been given up. An object whose last block was stored anew since then is still there."""
         gone = self._residents.known(gone)
         if gone:
-            there = self._store.contains_many(joined(gone))
+            there = self._objects.store.contains_many(joined(gone))
             self._tell_deleted(self._residents.remove([block for block, is_there in zip(gone, there) if not is_there]))
 
-    # ---- look-ups
+    # ---- tasks
 
     def _look_up(self, task: _Task, keys: list[Any], hints: dict[int, Any]) -> None:
-        found: dict[int, tuple[Form, bytes]] = {}  # by index of a key: its layout, and the keys of its blocks
-        candidates = [self._layouts.candidates(key, hints.get(key.object_group_id)) for key in keys]
-        attempt = 0
-        while True:
-            asked = [(i, forms[attempt]) for i, forms in enumerate(candidates) if len(forms) > attempt and i not in found]
-            if not asked:
-                break
-            made = self._names([form.names(keys[i]) for i, form in asked])
-            there = self._store.contains_many(made)
-            first = 0
-            for i, form in asked:
-                if all(there[first : first + form.blocks]):
-                    found[i] = form, raw_keys(made, first, first + form.blocks)
-                first += form.blocks
-            attempt += 1
-        bitmap = Bitmap(len(keys))
+        found = self._objects.find(keys, hints)
         indices = sorted(found)
-        bitmap.batched_set(indices)
         self._residents.lock([keys[i] for i in indices])
-        self._use([keys[i] for i in indices], [found[i][1] for i in indices])
-        residents = [(found[i][1][-KEY_BYTES:], Resident(keys[i], found[i][0].layout.size)) for i in indices]
-        self._tell_stored(self._residents.add(residents))
+        self._follow(keys, indices, [found[i][0] for i in indices], [found[i][1] for i in indices])
         self._reports[_LOOK_UP].well()
-        self._end(task, bitmap)
+        self._end(task, _bitmap(len(keys), indices))
 
-    # ---- stores
-
-    def _begin_store(self, task: _Task, keys: list[Any], objects: list[Any]) -> None:
-        forms = self._forms(keys, objects)
-        for form in {id(form): form for form in forms}.values():
-            self._layouts.stored(form)
-            self._advise(form)
-        made = self._names([form.names(key) for key, form in zip(keys, forms)])
-        missing = [i for i, there in enumerate(self._store.contains_many(made)) if not there]
-        parts, all_made = self._parts(forms, objects), made
+    def _begin_store(self, task: _Task, keys: list[Any], memories: list[Any]) -> None:
+        objects = self._objects
+        if memories and objects.fit(memories[0].get_size()):
+            self._max_capacity_bytes = objects.capacity
+        forms = objects.forms(keys, memories)
+        for form in dict.fromkeys(forms):
+            objects.layouts.stored(form)
+            objects.advise(form)
+        made = objects.names(keys, forms)
+        parts = objects.parts(forms, memories)
+        missing = [i for i, is_there in enumerate(objects.store.contains_many(made)) if not is_there]
 
         def ended(move: Move) -> None:
             there = [True] * len(parts)
             for i, moved in zip(missing, move.moved):
                 there[i] = moved
-            indices = _whole(there, forms)
-            self._follow(keys, forms, all_made, indices)
-            well = len(indices) == len(keys)
+            well = self._moved(keys, forms, made, there) == list(range(len(keys)))
             self._judge(_STORE, move, well)
             written = sum(part.size for part, moved in zip(move.parts, move.moved) if moved)
             self._end(task, L2StoreResult(well, written if well else 0))
 
-        parents = _parents(made, forms) if made.count > len(keys) else None
-        if len(missing) < made.count:
-            made = chosen(made, missing)
-            parents = None if parents is None else chosen(parents, missing)
-        self._move(task, True, made, parents, [parts[i] for i in missing], objects, ended)
+        before = parents(made, forms) if made.count > len(keys) else None
+        if len(missing) == made.count:
+            self._start(task, True, made, before, parts, memories, ended)
+        else:
+            some = None if before is None else chosen(before, missing)
+            self._start(task, True, chosen(made, missing), some, [parts[i] for i in missing], memories, ended)
 
-    # ---- loads
-
-    def _begin_load(self, task: _Task, keys: list[Any], objects: list[Any]) -> None:
-        forms = self._forms(keys, objects)
-        made = self._names([form.names(key) for key, form in zip(keys, forms)])
+    def _begin_load(self, task: _Task, keys: list[Any], memories: list[Any]) -> None:
+        forms = self._objects.forms(keys, memories)
+        made = self._objects.names(keys, forms)
 
         def ended(move: Move) -> None:
-            indices = _whole(move.moved, forms)
-            self._follow(keys, forms, made, indices)
-            bitmap = Bitmap(len(keys))
-            bitmap.batched_set(indices)
+            indices = self._moved(keys, forms, made, move.moved)
             if indices:
                 self._guarded(lambda: self._notify_keys_accessed([keys[i] for i in indices]))
             self._judge(_LOAD, move, move.error == 0)
-            self._end(task, bitmap)
+            self._end(task, _bitmap(len(keys), indices))
 
-        self._move(task, False, made, None, self._parts(forms, objects), objects, ended)
+        self._start(task, False, made, None, self._objects.parts(forms, memories), memories, ended)
 
-    # ---- inside
-
-    def _move(
+    def _start(
         self,
         task: _Task,
         is_put: bool,
         made: Keys,
-        parents: Keys | None,
+        before: Keys | None,
         parts: list[Part],
-        objects: list[Any],
+        memories: list[Any],
         ended: Callable[[Move], None],
     ) -> None:
         deadline = time.monotonic() + self._config.timeout
-        self._transfers.start(
-            Move(is_put, made, parts, parents, objects, deadline, lambda move: self._attempt(task, lambda _task: ended(move)))
-        )
+        move = Move(is_put, made, parts, before, memories, deadline, lambda move: self._attempt(task, lambda _: ended(move)))
+        self._objects.transfers.start(move)
 
-    def _names(self, names: Sequence[Sequence[bytes]]) -> Keys:
-        return self._store.keys([name for each in names for name in each])
+    def _moved(self, keys: list[Any], forms: list[Form], made: Keys, there: list[bool]) -> list[int]:
+        """Takes note of the objects all of whose blocks are stored or loaded, and returns them."""
+        indices, last = whole(there, forms), ends(forms)
+        blocks = [raw_keys(made, last[i] - forms[i].blocks, last[i]) for i in indices]
+        self._follow(keys, indices, [forms[i] for i in indices], blocks)
+        return indices
 
-    def _forms(self, keys: list[Any], objects: list[Any]) -> list[Form]:
-        if len(keys) != len(objects):
-            raise ValueError(f"there are {len(keys)} keys and {len(objects)} objects")
-        return [self._layouts.of_object(key, memory) for key, memory in zip(keys, objects)]
-
-    def _parts(self, forms: list[Form], objects: list[Any]) -> list[Part]:
-        """The memory of all blocks, in the order of their keys."""
-        block_bytes = self._store.block_bytes
-        parts: list[Part] = []
-        for form, memory in zip(forms, objects):
-            address, size = _address(memory), form.layout.size
-            parts += [Part(address + at, min(block_bytes, size - at)) for at in range(0, max(1, size), block_bytes)]
-        return parts
-
-    def _follow(self, keys: list[Any], forms: list[Form], made: Keys, indices: list[int]) -> None:
-        """These objects are stored or loaded."""
-        ends = _ends(forms)
-        blocks = [raw_keys(made, ends[i] - forms[i].blocks, ends[i]) for i in indices]
-        self._use([keys[i] for i in indices], blocks)
-        residents = [(block[-KEY_BYTES:], Resident(keys[i], forms[i].layout.size)) for i, block in zip(indices, blocks)]
+    def _follow(self, keys: list[Any], indices: list[int], forms: list[Form], blocks: list[bytes]) -> None:
+        """These objects are in the store, and were used."""
+        used = [keys[i] for i in indices]
+        self._objects.use(used, blocks)
+        residents = [(each[-KEY_BYTES:], Resident(key, form.layout.size)) for key, form, each in zip(used, forms, blocks)]
         self._tell_stored(self._residents.add(residents))
 
-    def _use(self, keys: list[Any], blocks: list[bytes]) -> None:
-        """Records a use of objects, whose blocks have these keys. LMCache names the chunks of a prompt from its beginning, for each
-        group and rank in turn. The last chunks count as used first, so a full store gives up the ends of prompts first."""
-        seen: Counter[tuple[int, int]] = Counter()
-        chunks: list[list[bytes]] = []
-        for key, of_object in zip(keys, blocks):
-            row = key.object_group_id, key.kv_rank
-            if seen[row] == len(chunks):
-                chunks.append([])
-            chunks[seen[row]].append(of_object)
-            seen[row] += 1
-        for chunk in reversed(chunks):  # blocks of one call count as used at the same time
-            self._store.touch(joined(chunk))
+    # ---- what others are told
 
     def _judge(self, what: str, move: Move, well: bool) -> None:
         if well:
             self._reports[what].well()
         else:
             failures = move.moved.count(False)
-            reason = self._store.health()[1] or status_text(move.error)
+            reason = self._objects.store.health()[1] or status_text(move.error)
             self._reports[what].failed(f"{failures} of {len(move.parts)} blocks: {reason}")
-
-    def _advise(self, form: Form) -> None:
-        if form.blocks > _MANY_BLOCKS and not self._has_large:
-            self._has_large = True
-            logger.warning(
-                "objects of %d bytes take %d blocks each; with a larger \"block_bytes\", each object takes less work and less memory",
-                form.layout.size,
-                form.blocks,
-            )
 
     def _tell_stored(self, residents: list[Resident]) -> None:
         if residents:
@@ -444,38 +374,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             logger.exception("a listener of LMCache has failed")
 
 
-def _store_name(block_bytes: int) -> str:
-    return f"lmcache-{block_bytes}"
-
-
-def _warn_of_others(directory: Path, name: str) -> None:
-    """Warns of stores with another size of blocks: they use disk space, and are not read any more."""
-    others = sorted(each.name for each in directory.glob("lmcache-*") if each.is_dir() and each.name != name)
-    if others:
-        logger.warning("%s: stores for other block sizes take disk space, too: %s", directory, ", ".join(others))
-
-
-def _address(memory: Any) -> int:
-    tensor = memory.raw_tensor
-    if tensor is not None and tensor.device.type != "cpu":
-        raise ValueError(f"an object of LMCache is on {tensor.device}; this adapter needs objects in host memory")
-    return int(memory.data_ptr)
-
-
-def _ends(forms: list[Form]) -> list[int]:
-    """By object, the number of the block after its last one among all blocks."""
-    return list(accumulate(form.blocks for form in forms))
-
-
-def _parents(made: Keys, forms: list[Form]) -> Keys:
-    """By block, the block before it in its object. So the store gives up an object from its last block, and a damaged block takes
-    those behind it along: an object whose last block is gone is gone, and LMCache can be told at once."""
-    parents = [bytes(KEY_BYTES), *made][: made.count]
-    for form, end in zip(forms, _ends(forms)):
-        parents[end - form.blocks] = bytes(KEY_BYTES)
-    return joined(parents)
-
-
-def _whole(there: Sequence[bool], forms: list[Form]) -> list[int]:
-    """The objects all of whose blocks are there."""
-    return [i for i, (form, end) in enumerate(zip(forms, _ends(forms))) if all(there[end - form.blocks : end])]
+def _bitmap(size: int, indices: list[int]) -> Any:
+    bitmap = Bitmap(size)
+    bitmap.batched_set(indices)
+    return bitmap

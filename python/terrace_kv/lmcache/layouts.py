@@ -113,6 +113,10 @@ class Layouts:
             if is_new:
                 self._write()
 
+    def forget(self) -> None:
+        """Removes the file."""
+        self._file.unlink(missing_ok=True)
+
     def candidates(self, key: Any, hint: Any) -> Sequence[Form]:
         """The layouts that an object of this key can have. `hint` is LMCache's MemoryLayoutDesc for the group of the key, or None.
         If objects of this layout were stored, others are old, except the layout that was stored last: that of a serialiser."""

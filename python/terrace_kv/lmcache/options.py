@@ -16,7 +16,6 @@ _OWN = ("path", "capacity", "weights_revision", "block_bytes", "timeout")
 _STORE = ("admin", "floor", "label", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
 _TIMEOUT = 30.0
 _TIMEOUT_MAX = 240.0  # LMCache gives memory to others 300 s after it was locked for a store
-_BLOCK_BYTES = 65536
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 _BLOCK_BYTES_MAX = 512 << 20
 
@@ -28,7 +27,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
         path: The directory of the store, or several directories, each on its own disk.
         capacity: The disk space of all directories.
         weights_revision: The operator's name for the weights of all models.
-        block_bytes: The size of a block of the store.
+        block_bytes: The size of a block of the store. None: it is chosen by the first object.
         timeout: The longest time in seconds for one store or load task.
         store: Further options of the Store.
     """
@@ -38,7 +37,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
         path: tuple[str, ...],
         capacity: int | str,
         weights_revision: str,
-        block_bytes: int = _BLOCK_BYTES,
+        block_bytes: int | None = None,
         timeout: float = _TIMEOUT,
         store: Mapping[str, Any] | None = None,
     ) -> None:
@@ -61,7 +60,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
             path=paths_of(_WHERE, d.get("path")),
             capacity=capacity_of(_WHERE, d.get("capacity"), "of all objects"),
             weights_revision=_revision(d.get("weights_revision")),
-            block_bytes=_block_bytes(d.get("block_bytes", _BLOCK_BYTES)),
+            block_bytes=_block_bytes(d.get("block_bytes")),
             timeout=_timeout(d.get("timeout", _TIMEOUT)),
             store={name: d[name] for name in _STORE if name in d},
         )
@@ -74,7 +73,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
             "- path (str or list): directory of the store, or one on each disk (required)\n"
             '- capacity (int or str): disk space, such as "500GiB" (required)\n'
             "- weights_revision (str): a name that changes whenever the weights of a model do (required)\n"
-            '- block_bytes (int or str): size of a block on disk (default "64KiB")\n'
+            '- block_bytes (int or str): size of a block on disk (default: by the first object)\n'
             f"- timeout (float): longest time in seconds for a store or load task (default {_TIMEOUT:g})\n"
             f"- {', '.join(_STORE)}: as in [storage] and [admin] of docs/configuration.md"
         )
@@ -89,7 +88,9 @@ def _revision(revision: Any) -> str:
     return revision
 
 
-def _block_bytes(size: Any) -> int:
+def _block_bytes(size: Any) -> int | None:
+    if size is None:
+        return None
     text = None if isinstance(size, bool) else re.fullmatch(r"(\d{1,12}) ?(|B|KiB|MiB)", str(size))
     found = 0 if text is None else int(text[1]) * _UNITS[text[2]]
     if not 0 < found <= _BLOCK_BYTES_MAX or found % 4096:
