@@ -1,6 +1,6 @@
 """TerraceL2Adapter beside LMCache's own file system adapter, by LMCache's own benchmark (`lmcache bench l2`).
 
-    python lmcache_l2.py DIRECTORY [--repeat 5] [--rounds 4] [--data-size-kb 64 2048] [--adapters direct buffered terrace ...]
+    python lmcache_l2.py DIRECTORY [--repeat 5] [--rounds 4] [--data-size-kb 64 2048] [--adapters buffered direct terrace]
 
 Needs LMCache. Each run is a process, with one adapter in a folder of its own, which is removed. The runs of all adapters alternate,
 and the figures are medians over the runs. LMCache compares what the last round loads with what it stored. Adapters:
@@ -8,7 +8,6 @@ and the figures are medians over the runs. LMCache compares what the last round 
     buffered     LMCache's file system adapter, through the page cache, as it is by default
     direct       the same with direct I/O
     terrace      TerraceL2Adapter, as it is by default: direct I/O, and a checksum of each block that is read
-    whole        the same with blocks of the size of an object
 
 The page cache holds what was just written, unless the control group of the benchmark has less memory than that. The example of
 vllm_tier.py limits it to 2 GiB; then: python lmcache_l2.py DIRECTORY --rounds 16 --data-size-kb 2048.
@@ -36,7 +35,6 @@ def adapter(kind: str, directory: Path, data_bytes: int, rounds: int) -> dict[st
         "path": str(directory),
         "capacity": 2 * (rounds + 1) * KEYS * IN_FLIGHT * data_bytes + (64 << 20),
         "weights_revision": "1",
-        **({"block_bytes": data_bytes} if kind == "whole" else {}),
     }
     return {
         "type": "plugin",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "lmcache_adapter"))
 
 pytest.importorskip("lmcache", reason="LMCache is not installed; tools/check --engines installs it")
 

@@ -73,7 +73,7 @@ class TerraceL2AdapterConfig(L2AdapterConfigBase):  # type: ignore[misc]
             "- path (str or list): directory of the store, or one on each disk (required)\n"
             '- capacity (int or str): disk space, such as "500GiB" (required)\n'
             "- weights_revision (str): a name that changes whenever the weights of a model do (required)\n"
-            '- block_bytes (int or str): size of a block on disk (default: by the first object)\n'
+            "- block_bytes (int or str): size of a block on disk (default: by the first object)\n"
             f"- timeout (float): longest time in seconds for a store or load task (default {_TIMEOUT:g})\n"
             f"- {', '.join(_STORE)}: as in [storage] and [admin] of docs/configuration.md"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import random
 import select
@@ -25,6 +26,7 @@ from lmcache.v1.distributed.l2_adapters import create_l2_adapter
 from lmcache.v1.distributed.l2_adapters.plugin_l2_adapter import PluginL2AdapterConfig
 from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
 from lmcache.v1.platform import consume_fd
+from terrace_kv.lmcache.layouts import logger
 
 BLOCK = 4096
 MODEL = "org/model"
@@ -44,9 +46,7 @@ def open_adapter(path: Path, /, **changes: Any) -> Any:
 
 def key(number: int, **changes: Any) -> ObjectKey:
     """The key of a chunk."""
-    return ObjectKey(
-        **{"chunk_hash": number.to_bytes(16, "big"), "model_name": MODEL, "kv_rank": 0x01000100, **changes}
-    )
+    return ObjectKey(**{"chunk_hash": number.to_bytes(16, "big"), "model_name": MODEL, "kv_rank": 0x01000100, **changes})
 
 
 def keys(count: int, first: int = 0) -> list[ObjectKey]:
@@ -157,3 +157,14 @@ def damage(directory: Path, block: bytes) -> None:
     assert at >= 0
     data[at + len(block) // 2] ^= 1
     file.write_bytes(bytes(data))
+
+
+class Log(logging.Handler):
+    """The messages of the adapter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
