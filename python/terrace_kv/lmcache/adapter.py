@@ -17,13 +17,13 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
-from .._keys import KEY_BYTES, Keys, chosen, joined, raw_keys
+from .._keys import KEY_BYTES, Keys, chosen, joined
 from .._library import TerraceError, status_text
 from .._report import Report
 from ..identity import namespace, weights_revision
 from ..store import Health
 from .layouts import Form, logger
-from .objects import CLOSE_SECONDS, Objects, ends, parents, whole
+from .objects import CLOSE_SECONDS, Objects, blocks_of, ends, parents, whole
 from .options import TerraceL2AdapterConfig
 from .residents import Resident, Residents
 from .transfers import Move, Part
@@ -297,7 +297,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 there[i] = moved
             well = self._moved(keys, forms, made, there) == list(range(len(keys)))
             self._judge(_STORE, move, well)
-            written = sum(part.size for part, moved in zip(move.parts, move.moved) if moved)
+            written = sum(size for (_address, size), moved in zip(move.parts, move.moved) if moved)
             self._end(task, L2StoreResult(well, written if well else 0))
 
         before = parents(made, forms) if made.count > len(keys) else None
@@ -336,9 +336,8 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
 
     def _moved(self, keys: list[Any], forms: list[Form], made: Keys, there: list[bool]) -> list[int]:
         """Takes note of the objects all of whose blocks are stored or loaded, and returns them."""
-        indices, last = whole(there, forms), ends(forms)
-        blocks = [raw_keys(made, last[i] - forms[i].blocks, last[i]) for i in indices]
-        self._follow(keys, indices, [forms[i] for i in indices], blocks)
+        indices = whole(there, forms)
+        self._follow(keys, indices, [forms[i] for i in indices], blocks_of(made, forms, indices))
         return indices
 
     def _follow(self, keys: list[Any], indices: list[int], forms: list[Form], blocks: list[bytes]) -> None:

@@ -90,13 +90,19 @@ class Layouts:
         self._forms: dict[Layout, Form] = {}
         self._known: dict[tuple[str, int], list[Layout]] = {}  # the newest first
         self._seen: dict[Any, Form] = {}  # by LMCache's own objects, which are faster to compare
+        self._last: tuple[Any, Any] = None, None
         self._read()
 
     def of_object(self, key: Any, memory: Any) -> Form:
         """The names for objects like this one. `memory` is LMCache's MemoryObj."""
         meta = memory.metadata
-        shapes, dtypes = (meta.shapes, meta.dtypes) if meta.shapes and meta.dtypes else ([meta.shape], [meta.dtype])
-        return self._form(key, shapes, dtypes, memory.get_size())
+        seen = (key.model_name, key.object_group_id, meta.shapes, meta.dtypes, meta.shape, meta.dtype, memory.get_size())
+        last, form = self._last
+        if last != seen:  # objects of a task are alike
+            shapes, dtypes = (meta.shapes, meta.dtypes) if meta.shapes and meta.dtypes else ([meta.shape], [meta.dtype])
+            form = self._form(key, shapes, dtypes, seen[-1])
+            self._last = seen, form
+        return form
 
     def stored(self, form: Form) -> None:
         """Remembers a layout, because objects of it are being stored."""

@@ -104,7 +104,7 @@ class Objects:
         """By object, how it is named. `memories` are LMCache's MemoryObj."""
         if len(keys) != len(memories):
             raise ValueError(f"there are {len(keys)} keys and {len(memories)} objects")
-        return [self.layouts.of_object(key, memory) for key, memory in zip(keys, memories)]
+        return list(map(self.layouts.of_object, keys, memories))
 
     def parts(self, forms: Sequence[Form], memories: Sequence[Any]) -> list[Part]:
         """The memory of all blocks, in the order of names()."""
@@ -112,7 +112,7 @@ class Objects:
         parts: list[Part] = []
         for form, memory in zip(forms, memories):
             address, size = _address(memory), form.layout.size
-            parts += [Part(address + at, min(block_bytes, size - at)) for at in range(0, max(1, size), block_bytes)]
+            parts += [(address + at, min(block_bytes, size - at)) for at in range(0, max(1, size), block_bytes)]
         return parts
 
     # ---- what is there
@@ -126,13 +126,11 @@ class Objects:
             asked = [(i, forms[attempt]) for i, forms in enumerate(candidates) if len(forms) > attempt and i not in found]
             if not asked:
                 return found
-            made = self.names([keys[i] for i, _form in asked], [form for _i, form in asked])
-            there = self.store.contains_many(made)
-            first = 0
-            for i, form in asked:
-                if all(there[first : first + form.blocks]):
-                    found[i] = form, raw_keys(made, first, first + form.blocks)
-                first += form.blocks
+            forms = [form for _i, form in asked]
+            made = self.names([keys[i] for i, _form in asked], forms)
+            there = whole(self.store.contains_many(made), forms)
+            for at, blocks in zip(there, blocks_of(made, forms, there)):
+                found[asked[at][0]] = forms[at], blocks
             attempt += 1
 
     def use(self, keys: Sequence[Any], blocks: Sequence[bytes]) -> None:
@@ -174,6 +172,12 @@ def whole(there: Sequence[bool], forms: Sequence[Form]) -> list[int]:
     return [i for i, (form, end) in enumerate(zip(forms, ends(forms))) if all(there[end - form.blocks : end])]
 
 
+def blocks_of(made: Keys, forms: Sequence[Form], indices: Sequence[int]) -> list[bytes]:
+    """The keys of the blocks of these objects."""
+    raw, last = raw_keys(made, 0, made.count), ends(forms)
+    return [raw[(last[i] - forms[i].blocks) * KEY_BYTES : last[i] * KEY_BYTES] for i in indices]
+
+
 def parents(made: Keys, forms: Sequence[Form]) -> Keys:
     """By block, the block before it in its object. So the store gives up an object from its last block, and a damaged block takes
     those behind it along: an object whose last block is gone is gone, and LMCache can be told at once."""
@@ -192,6 +196,6 @@ def _existing(directory: Path) -> int | None:
 
 def _address(memory: Any) -> int:
     tensor = memory.raw_tensor
-    if tensor is not None and tensor.device.type != "cpu":
+    if tensor is not None and not tensor.is_cpu:
         raise ValueError(f"an object of LMCache is on {tensor.device}; this adapter needs objects in host memory")
     return int(memory.data_ptr)

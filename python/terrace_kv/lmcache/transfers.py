@@ -25,12 +25,8 @@ _JOB_BYTES = 2 << 20
 _BUSY_SECONDS = 0.02
 
 
-@dataclass(frozen=True)
-class Part:
-    """The bytes of one block, in LMCache's memory."""
-
-    address: int
-    size: int
+Part = tuple[int, int]
+"""The bytes of one block in LMCache's memory: address and size."""
 
 
 @dataclass
@@ -99,11 +95,14 @@ class Transfers:
         self._is_refused = False
 
     def start(self, move: Move) -> None:
-        """Queues a move."""
+        """Queues a move, and begins it if nothing is before it."""
         if not move.parts:
             move.ended(move)
             return
-        self._lane(move.is_put).waiting.append(move)
+        lane = self._lane(move.is_put)
+        lane.waiting.append(move)
+        if not self._is_refused:
+            self._fill(lane)
 
     def is_idle(self) -> bool:
         """True if no move is queued or under way."""
@@ -165,11 +164,11 @@ class Transfers:
         count = min(len(move.parts) - first, self._job_blocks, len(lane.free))
         rows = lane.free[-count:]
         if move.is_put:
-            for row, part in zip(rows, move.parts[first : first + count]):
+            for row, (address, size) in zip(rows, move.parts[first : first + count]):
                 at = lane.address + row * self._block_bytes
-                ctypes.memmove(at, part.address, part.size)
-                if part.size < self._block_bytes:
-                    ctypes.memset(at + part.size, 0, self._block_bytes - part.size)
+                ctypes.memmove(at, address, size)
+                if size < self._block_bytes:
+                    ctypes.memset(at + size, 0, self._block_bytes - size)
         self._number += 1
         keys = move.keys[first : first + count]
         timeout = max(0.001, move.deadline - time.monotonic())
@@ -210,8 +209,8 @@ class Transfers:
                 move.error = move.error or (DEADLINE_EXCEEDED if is_late else _failure(status))
                 continue
             if not move.is_put:
-                part = move.parts[i]
-                ctypes.memmove(part.address, lane.address + row * self._block_bytes, part.size)
+                address, size = move.parts[i]
+                ctypes.memmove(address, lane.address + row * self._block_bytes, size)
             move.moved[i] = True
         if result.memory_in_use:
             self._late[result.job] = (lane, job.rows)
