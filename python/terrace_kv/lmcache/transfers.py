@@ -127,6 +127,7 @@ class Transfers:
         if self._is_refused:
             return _BUSY_SECONDS
         ends = [lane.waiting[0].deadline for lane in (self._loads, self._stores) if lane.waiting]
+        ends += [job.move.deadline for job in self._jobs.values()]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def step(self) -> list[bytes]:

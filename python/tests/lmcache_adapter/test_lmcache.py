@@ -429,6 +429,21 @@ def test_the_first_object_chooses_the_size_of_blocks(tmp_path: Path, log: Log) -
     again.close()
 
 
+def test_a_store_on_several_disks_chooses_its_size_too(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    for path in paths:
+        Path(path).mkdir()
+    adapter = open_adapter(tmp_path, path=paths, block_bytes=None, stripe_size="64KiB")
+    assert store(adapter, keys(40), memories(40, SIZE)).is_successful()
+    adapter.close()
+    assert [sorted(each.name for each in Path(path).glob("lmcache-*") if each.is_dir()) for path in paths] == [
+        ["lmcache-12288"]
+    ] * 2
+    again = open_adapter(tmp_path, path=paths, block_bytes=None, stripe_size="64KiB")
+    assert look_up(again, keys(40)) == [True] * 40
+    again.close()
+
+
 def test_without_space_for_another_size_of_blocks_the_first_one_stays(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from lmcache_under_test import (
     BLOCK,
     Listener,
     Log,
+    Memory,
     blank,
     content,
     damage,
@@ -27,9 +30,12 @@ from lmcache_under_test import (
     open_adapter,
     store,
 )
-from terrace_kv import Busy
+
+from terrace_kv import Busy, Store
+from terrace_kv._interface import DEADLINE_EXCEEDED
 from terrace_kv.lmcache import TerraceL2Adapter, TerraceL2AdapterConfig
 from terrace_kv.lmcache import adapter as adapter_module
+from terrace_kv.lmcache.transfers import Move, Transfers
 
 SIZE = 3 * BLOCK
 
@@ -76,6 +82,8 @@ def test_a_disk_that_is_too_slow_costs_a_task_its_time_and_nothing_else(tmp_path
     into = blank(2, 8 * BLOCK)
     assert load(adapter, keys(2), into) == [False, False]
     assert log.said[-1].startswith("loading objects fails, and LMCache computes what it does not find: ")
+    lane = adapter._objects.transfers._loads
+    assert len(lane.free) < lane.region.count, "the disk still uses some of the rows"
     assert not store(adapter, keys(1, 9), memories(1, 8 * BLOCK)).is_successful()
     before = [each.bytes() for each in into]
     adapter.close()
@@ -97,6 +105,53 @@ def test_a_task_that_waits_for_staging_memory_ends_in_time(tmp_path: Path) -> No
         results |= adapter.pop_completed_store_tasks()
     assert not results[first].is_successful() and not results[second].is_successful()
     adapter.close()
+
+
+@pytest.fixture
+def transfers(tmp_path: Path) -> Iterator[Transfers]:
+    with Store(tmp_path, "4MiB", BLOCK) as store:
+        yield Transfers(store)
+
+
+def move(transfers: Transfers, is_put: bool, memory: Memory, deadline: float) -> Move:
+    """A move of one block, which has begun."""
+    made = transfers._store.keys([b"a block"])
+    begun = Move(is_put, made, [(memory.object.data_ptr, BLOCK)], None, memory, deadline, lambda _move: None)
+    transfers.start(begun)
+    return begun
+
+
+def test_memory_is_not_read_after_the_deadline(transfers: Transfers) -> None:
+    late = move(transfers, True, Memory(content(1, BLOCK)), time.monotonic() - 1)
+    assert (late.moved, late.error) == ([False], DEADLINE_EXCEEDED)
+    assert transfers._store.statistics()["puts"] == 0 and transfers.is_idle()
+
+
+def test_memory_is_not_written_after_the_deadline(transfers: Transfers) -> None:
+    stored = move(transfers, True, Memory(content(1, BLOCK)), time.monotonic() + 60)
+    while not transfers.is_idle():
+        transfers._store.wait(1.0)
+        transfers.step()
+    assert stored.moved == [True]
+    into = Memory(bytes(BLOCK))
+    late = move(transfers, False, into, time.monotonic() + 60)
+    late.deadline = time.monotonic() - 1  # the thread was not scheduled until then
+    while not transfers.is_idle():
+        transfers._store.wait(1.0)
+        transfers.step()
+    assert (late.moved, late.error) == ([False], DEADLINE_EXCEEDED)
+    assert into.bytes() == bytes(BLOCK)
+
+
+def test_the_rest_of_a_block_is_zeros_on_the_disk(tmp_path: Path) -> None:
+    adapter = open_adapter(tmp_path)
+    store(adapter, keys(64), memories(64, BLOCK))  # the staging memory has their bytes
+    store(adapter, keys(1, 9999), memories(1, 100, 9999))
+    adapter.close()
+    (file,) = tmp_path.glob("*/blocks-*")
+    data = file.read_bytes()
+    at = data.find(content(9999, 100))
+    assert at >= 0 and data[at + 100 : at + BLOCK] == bytes(BLOCK - 100)
 
 
 def test_a_full_disk_fails_stores_and_keeps_what_is_there(tmp_path: Path, log: Log) -> None:
