@@ -66,7 +66,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         }
         self._config = config
         self._reports = {what: Report(logger, "LMCache", what) for what in (_LOOK_UP, _LOAD, _STORE, _DELETE)}
-        self._objects = Objects(config, namespace("lmcache", fields), "LMCache " + fields["lmcache"])
+        self._objects = Objects(config, namespace("lmcache", fields), f"LMCache {fields['lmcache']}, weights {fields['weights']}")
         try:
             super().__init__(self._objects.capacity)
             self._residents = Residents()

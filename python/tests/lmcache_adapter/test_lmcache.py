@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from ctypes import create_string_buffer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lmcache_under_test import (
     Listener,
     Log,
     Memory,
+    MemoryLayoutDesc,
     blank,
     content,
     hint,
@@ -29,6 +31,7 @@ from lmcache_under_test import (
     store,
 )
 from terrace_kv import Busy, StorageError
+from terrace_kv._keys import Keys
 from terrace_kv.lmcache import TerraceL2AdapterConfig
 from terrace_kv.lmcache import objects as objects_module
 from terrace_kv.lmcache.objects import block_bytes_for
@@ -213,26 +216,26 @@ def test_objects_of_other_weights_or_of_another_lmcache_are_misses(
 @pytest.mark.parametrize(
     ("size", "shape", "dtype"),
     [
-        (SIZE, [SIZE // 2], torch.bfloat16),
         (SIZE, [SIZE // 2], torch.float16),
-        (SIZE, [2, SIZE // 2], torch.uint8),
-        (SIZE - BLOCK, [SIZE - BLOCK], torch.uint8),
-        (SIZE + BLOCK, [SIZE + BLOCK], torch.uint8),
+        (SIZE, [SIZE], torch.uint8),
+        (SIZE, [2, SIZE // 4], torch.bfloat16),
+        (SIZE - BLOCK, [(SIZE - BLOCK) // 2], torch.bfloat16),
+        (SIZE + BLOCK, [(SIZE + BLOCK) // 2], torch.bfloat16),
     ],
     ids=str,
 )
 def test_an_object_is_never_read_in_another_layout(tmp_path: Path, size: int, shape: list[int], dtype: torch.dtype) -> None:
     first = open_adapter(tmp_path)
-    store(first, keys(1), memories(1, SIZE))
+    store(first, keys(1), [Memory(content(0, SIZE), [SIZE // 2], torch.bfloat16)])
     other = Memory(bytes(size), shape, dtype)
     assert load(first, keys(1), [other]) == [False]
     first.close()
     second = open_adapter(tmp_path)
     assert load(second, keys(1), [other]) == [False]
     assert store(second, keys(2, 8), [Memory(content(n, size), shape, dtype) for n in range(2)]).is_successful()
-    wanted = {0: under_test.MemoryLayoutDesc([torch.Size(shape)], [dtype])}
+    wanted = {0: MemoryLayoutDesc([torch.Size(shape)], [dtype])}
     assert look_up(second, keys(1), wanted) == [False], "LMCache would load it in vain"
-    assert look_up(second, keys(1), hint(SIZE)) == [True]
+    assert look_up(second, keys(1), {0: MemoryLayoutDesc([torch.Size([SIZE // 2])], [torch.bfloat16])}) == [True]
     assert other.bytes() == bytes(size)
     second.close()
 
@@ -358,6 +361,18 @@ def test_lmcache_is_told_of_each_object_once(tmp_path: Path) -> None:
     second.close()
 
 
+def test_an_object_that_was_stored_anew_is_not_told_as_gone(adapter: Any) -> None:
+    listener = Listener()
+    adapter.register_listener(listener)
+    store(adapter, keys(2), memories(2, SIZE))
+    first, _second = adapter._residents._all
+    adapter._take_events([first])  # given up before it was stored
+    assert listener.deleted == []
+    adapter._objects.store.remove(Keys(create_string_buffer(first, 32), 1))
+    adapter._take_events([first, first])
+    assert len(listener.deleted) == 1
+
+
 def test_a_listener_that_fails_costs_no_task(adapter: Any) -> None:
     def fail(*arguments: Any) -> None:
         raise RuntimeError("not today")
@@ -411,7 +426,8 @@ def test_the_first_object_chooses_the_size_of_blocks(tmp_path: Path, log: Log) -
     adapter.delete(keys(1))
     assert store(adapter, keys(2), memories(2, size)).is_successful()
     assert adapter.report_status()["block_bytes"] == 6 * BLOCK
-    assert adapter.get_usage().total_capacity_bytes % (6 * BLOCK) == 0
+    blocks = adapter.report_status()["statistics"]["capacity_blocks"]
+    assert adapter.get_usage().total_capacity_bytes == blocks * 6 * BLOCK
     assert store(adapter, keys(1, 5), memories(1, 100, 5)).is_successful()
     advice = "24476 bytes of disk space are not used; state a better block_bytes, for example 4096"
     assert [said for said in log.said if advice in said]
@@ -421,12 +437,16 @@ def test_the_first_object_chooses_the_size_of_blocks(tmp_path: Path, log: Log) -
     into = blank(2, size)
     assert look_up(again, keys(2)) == [True] * 2 and load(again, keys(2), into) == [True] * 2
     assert [each.bytes() for each in into] == [content(n, size) for n in range(2)]
-    again.delete(keys(6))
-    again.submit_unlock(keys(2))
-    again.delete(keys(6))
-    assert store(again, keys(1), memories(1, BLOCK)).is_successful()
-    assert again.report_status()["block_bytes"] == BLOCK, "there were no blocks"
+    assert store(again, keys(1, 7), memories(1, BLOCK, 7)).is_successful()
+    assert look_up(again, keys(2)) == [True] * 2, "a store with blocks keeps their size"
+    again.submit_unlock(keys(2) * 2)
+    again.delete(keys(8))
     again.close()
+    empty = open_adapter(tmp_path, block_bytes=None)
+    assert store(empty, keys(1), memories(1, BLOCK)).is_successful()
+    assert empty.report_status()["block_bytes"] == BLOCK
+    empty.close()
+    assert [each.name for each in sorted(tmp_path.iterdir())] == ["lmcache-4096", "lmcache-4096.layouts.json"]
 
 
 def test_a_store_on_several_disks_chooses_its_size_too(tmp_path: Path) -> None:

@@ -253,19 +253,31 @@ def test_threads_get_right_bytes_whatever_others_do(tmp_path: Path) -> None:
 
 def test_closing_ends_every_task(tmp_path: Path) -> None:
     adapter = slow(tmp_path, 1.0)
+    reached, closing = threading.Event(), threading.Event()
+
+    class Slow(Listener):
+        def on_l2_keys_stored(self, keys: list[Any], sizes: list[int]) -> None:
+            reached.set()
+            closing.wait(60)
+
+    adapter.register_listener(Slow())
     for n in range(5):
         adapter.submit_store_task(keys(1, n), objects(memories(1, BLOCK, n)))
+    assert reached.wait(60)
+    for n in range(5, 10):
+        adapter.submit_store_task(keys(1, n), objects(memories(1, BLOCK, n)))
+    closer = threading.Thread(target=adapter.close)
+    closer.start()
+    while not adapter._stopping:
+        time.sleep(0.001)
+    closing.set()
+    closer.join()
     adapter.close()
-    adapter.close()
-    assert len(adapter.pop_completed_store_tasks()) == 5
+    results = adapter.pop_completed_store_tasks()
+    assert len(results) == 10 and results[0].is_successful()
     assert not adapter.report_status()["is_healthy"]
     with pytest.raises(RuntimeError, match="the adapter is closed"):
         adapter.submit_store_task(keys(1), objects(memories(1, BLOCK)))
     stored = open_adapter(tmp_path)
+    assert look_up(stored, keys(1)) == [True]
     stored.close()
-
-
-def test_stores_of_other_block_sizes_are_named(tmp_path: Path, log: Log) -> None:
-    open_adapter(tmp_path).close()
-    open_adapter(tmp_path, block_bytes="8KiB").close()
-    assert any(said.endswith("take disk space, too: lmcache-4096") for said in log.said)
