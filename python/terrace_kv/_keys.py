@@ -60,6 +60,23 @@ class Keys:
         return memoryview(self._array)[start * KEY_BYTES : (start + count) * KEY_BYTES].tobytes()
 
 
+def joined(parts: Sequence[bytes]) -> Keys:
+    """Makes one Keys object from the bytes of several keys. The length of each is a multiple of 32."""
+    raw = b"".join(parts)
+    return Keys(ctypes.create_string_buffer(raw, max(1, len(raw))), len(raw) // KEY_BYTES)
+
+
+def raw_keys(keys: Keys, first: int, last: int) -> bytes:
+    """The bytes of the keys from `first` to before `last`."""
+    return keys._array.raw[first * KEY_BYTES : last * KEY_BYTES]
+
+
+def chosen(keys: Keys, indices: Sequence[int]) -> Keys:
+    """The keys at these indices."""
+    raw = keys._array.raw
+    return joined([raw[i * KEY_BYTES : (i + 1) * KEY_BYTES] for i in indices])
+
+
 Names = Union[Sequence[bytes], Keys]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from .._options import capacity_of, paths_of, refuse_unknown
 
 _OWN = ("path", "capacity", "weights_revision", "mla")
 # Options of a Store that are passed on unchanged; the library checks their values.
@@ -50,31 +51,14 @@ def parse(extra_config: Mapping[str, Any] | None) -> Options:
         ValueError: A name or a value is wrong; the sentence says which, and what would be right.
     """
     given = dict(extra_config or {})
-    known = (*_OWN, *_STORE, *_SGLANG)
-    for name in given:
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1, 0)
-            raise ValueError(f"extra config: {name!r} is no option of TerraceStorage; did you mean {near[0]!r}?")
+    refuse_unknown("extra config", given, (*_OWN, *_STORE, *_SGLANG), "TerraceStorage")
     return Options(
-        path=_path(given.get("path")),
-        capacity=_capacity(given.get("capacity")),
+        path=paths_of("extra config", given.get("path")),
+        capacity=capacity_of("extra config", given.get("capacity"), "of one rank"),
         weights_revision=_revision(given.get("weights_revision")),
         mla_copies=_mla(given.get("mla", "shared")) == "copies",
         store={name: given[name] for name in _STORE if name in given},
     )
-
-
-def _path(path: Any) -> tuple[str, ...]:
-    paths = [path] if isinstance(path, str) else path
-    if not isinstance(paths, list) or not paths or not all(isinstance(each, str) and each for each in paths):
-        raise ValueError('extra config: "path" must be a directory, or a list of directories; for example "path": "/mnt/nvme/kv"')
-    return tuple(paths)
-
-
-def _capacity(capacity: Any) -> int | str:
-    if isinstance(capacity, bool) or not isinstance(capacity, (int, str)):
-        raise ValueError('extra config: "capacity" must be the disk space of one rank; for example "capacity": "64GiB"')
-    return capacity
 
 
 def _revision(revision: Any) -> str | None:

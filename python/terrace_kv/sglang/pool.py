@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from .._keys import Keys, keys_of_names
+from .._keys import Keys, chosen, joined, keys_of_names, raw_keys
 from ..store import Region
-from .blocks import Blocks, LocalBlocks, chosen, joined, raw_keys
+from .blocks import Blocks, LocalBlocks
 from .pages import PoolPages, memory_of
 
 _KEY_ZERO = bytes(32)

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .._keys import KEY_BYTES, Keys
+from .._keys import KEY_BYTES, Keys, joined, raw_keys
 from .._polling import tell_of_forks
 from ..store import Region
-from .blocks import STAGING_BYTES, LocalBlocks, address_of, joined, raw_keys
+from .blocks import STAGING_BYTES, LocalBlocks, address_of
 from .report import Report
 
 _HELLO = struct.Struct("<8sQI")  # protocol, bytes of a block, rows of the reader's memory
