@@ -97,6 +97,7 @@ class Layouts:
         """The names for objects like this one. `memory` is LMCache's MemoryObj."""
         meta = memory.metadata
         seen = (key.model_name, key.object_group_id, meta.shapes, meta.dtypes, meta.shape, meta.dtype, memory.get_size())
+        form: Form
         last, form = self._last
         if last != seen:  # objects of a task are alike
             shapes, dtypes = (meta.shapes, meta.dtypes) if meta.shapes and meta.dtypes else ([meta.shape], [meta.dtype])
