@@ -41,7 +41,7 @@ bool WatermarkReclaimer::host_below_low() const {
 
 void WatermarkReclaimer::make_room(Tier tier, std::uint64_t slots) {
   (tier == Tier::device ? wanted_device_ : wanted_host_) = slots;
-  is_due_ = true;
+  pump();
 }
 
 bool WatermarkReclaimer::pump() {

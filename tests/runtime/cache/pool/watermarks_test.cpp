@@ -52,6 +52,7 @@ TEST_F(WatermarksTest, make_room_when_a_caller_asks_for_it) {
   ASSERT_TRUE(cache->make_room(Tier::device, Blocks{4}).has_value());
   settle();
   EXPECT_EQ(free_on_device(), 4U);
+  EXPECT_EQ(totals().ahead_device, 4U);
   EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4, 5, 6})).total(), 6U);
   run(2, keys_of({7, 8, 9}));
   EXPECT_EQ(free_on_device(), 1U) << "once";
