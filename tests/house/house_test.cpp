@@ -168,7 +168,9 @@ TEST(Parity, claims_nothing_without_a_test_that_exists) {
     if (is_cpp(file)) collect_tests(file, tests);
   }
   ASSERT_FALSE(tests.empty());
-  for (const SourceFile& file : read_folder(root, "python/tests")) collect_python_tests(file, tests);
+  for (const char* const folder : {"python/tests", "python/engine_tests"}) {
+    for (const SourceFile& file : read_folder(root, folder)) collect_python_tests(file, tests);
+  }
   const Findings findings = parity_rows_name_tests(parity_page(), tests);
   for (const std::string& what : findings) ADD_FAILURE() << what;
 }
