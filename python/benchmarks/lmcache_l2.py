@@ -1,9 +1,10 @@
 """TerraceL2Adapter beside LMCache's own file system adapter, by LMCache's own benchmark (`lmcache bench l2`).
 
-    python lmcache_l2.py DIRECTORY [--repeat 5] [--rounds 4] [--data-size-kb 64 2048] [--adapters buffered direct terrace]
+    python lmcache_l2.py DIRECTORY [--repeat 5] [--rounds 8] [--data-size-kb 64 2048] [--adapters buffered direct terrace]
 
 Needs LMCache. Each run is a process, with one adapter in a folder of its own, which is removed. The runs of all adapters alternate,
-and the figures are medians over the runs. LMCache compares what the last round loads with what it stored. Adapters:
+and the figures are medians over the runs of the median over the rounds. LMCache compares what the last round loads with what it
+stored. Adapters:
 
     buffered     LMCache's file system adapter, through the page cache, as it is by default
     direct       the same with direct I/O
@@ -45,7 +46,7 @@ def adapter(kind: str, directory: Path, data_bytes: int, rounds: int) -> dict[st
 
 
 def measure(kind: str, directory: Path, kilobytes: int, rounds: int) -> dict[str, float]:
-    """MB/s of store and load, and microseconds of a look-up for each key."""
+    """MB/s of store and load in the median round, and microseconds of a look-up for each key."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     spec = adapter(kind, directory / "kv", kilobytes << 10, rounds)
@@ -63,7 +64,7 @@ def measure(kind: str, directory: Path, kilobytes: int, rounds: int) -> dict[str
         if "operation" not in section:
             continue
         assert section["total_success"] == section["total_keys"], f"{kind}: {section}"
-        seconds = section["duration_avg_ms"] / 1e3
+        seconds = section["duration_p50_ms"] / 1e3
         at_once = KEYS * IN_FLIGHT
         is_look_up = section["operation"] == "Lookup"
         found[section["operation"]] = seconds * 1e6 / at_once if is_look_up else at_once * kilobytes * 1024 / 1e6 / seconds
@@ -75,14 +76,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("directory", type=Path)
     arguments.add_argument("--repeat", type=int, default=5)
-    arguments.add_argument("--rounds", type=int, default=4)
+    arguments.add_argument("--rounds", type=int, default=8)
     arguments.add_argument("--data-size-kb", type=int, nargs="+", default=[64, 2048])
     arguments.add_argument("--adapters", nargs="+", default=["buffered", "direct", "terrace"])
     given = arguments.parse_args()
     for kilobytes in given.data_size_kb:
         runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in given.adapters}
-        for _ in range(given.repeat):
-            for kind in given.adapters:
+        for number in range(given.repeat):
+            for kind in given.adapters[:: -1 if number % 2 else 1]:  # none is always the one after another
                 runs[kind].append(measure(kind, given.directory / f"lmcache-{kind}", kilobytes, given.rounds))
         print(f"{KEYS * IN_FLIGHT} objects of {kilobytes} KiB a round; medians of {given.repeat} runs")
         for kind, each in runs.items():
