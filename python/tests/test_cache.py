@@ -165,12 +165,11 @@ def test_a_schedule_of_random_requests_serves_the_right_bytes(tmp_path):
                 step.computed[i] = len(tokens)
                 tokens.append(choose.randint(0, 1))
                 step.token_counts[i], step.tokens[i] = 1, tokens[-1]
-            engine.cache.step(step, len(running))
-            for i, (request, tokens) in reversed(list(enumerate(running))):
-                if step.statuses[i] != 0:
+            if not engine.cache.step(step, len(running)):  # there is no room: the engine gives up all of them
+                for request, _tokens in running:
                     request.release(0)
-                    running.clear()
-                    break
+                running.clear()
+            for request, tokens in running:
                 full = len(tokens) // UNIT
                 engine.compute(request, tokens, max(0, full - 1), full)
         engine.cache.end_step()
