@@ -117,6 +117,20 @@ class GpuCoordinator:
         self.leases[request.request_id] = lease
         return lease
 
+    def give_back(self, lease: Lease) -> None:
+        """The request is not admitted after all."""
+        del self.leases[lease.request.request_id]
+        assert lease.held is not None
+        lease.held.release(0)
+
+    def counts(self, tokens: int) -> list[int]:
+        """Blocks of each group that so many tokens fill."""
+        return [tokens // group.block_size for group in self.groups]
+
+    def lacks(self, have: Sequence[int], tokens: int, computed: int, whole: bool = False) -> int:
+        """Blocks that a sequence with so many blocks of each group needs for so many tokens (Group.lacks)."""
+        return sum(group.lacks(count, tokens, computed, whole=whole) for group, count in zip(self.groups, have))
+
     def extend(self, lease: Lease, tokens: int, computed: int = 0, unzeroed: Sequence[int] = ()) -> tuple[list[int], ...] | None:
         """Adds blocks for so many tokens. Returns the new ones by group, or None if there is no room. What a connector fills comes
         piece by piece (`computed`), so that a window never has more blocks than it needs."""
@@ -181,11 +195,7 @@ class GpuCoordinator:
     ) -> int:
         """Blocks that the request needs in addition to those that it has."""
         lease = self.leases.get(request_id)
-        have = [0] * len(self.groups) if lease is None else lease.counts
-        return sum(
-            group.lacks(count, num_tokens, total_computed_tokens, whole=apply_admission_cap)
-            for group, count in zip(self.groups, have)
-        )
+        return self.lacks(self.counts(0) if lease is None else lease.counts, num_tokens, total_computed_tokens, apply_admission_cap)
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         """The first tokens are computed."""
@@ -302,24 +312,30 @@ class GpuManager(KVCacheManager):  # type: ignore[misc]
         main = computed + num_new_tokens
         needed = min(main + num_lookahead_tokens, self.max_model_len)
         is_new = lease is None
-        if lease is None:
-            lease = coordinator.acquire(request, num_new_computed_tokens)
-            if lease is None:
-                return None
-        elif self._has_windows:
+        if lease is not None and self._has_windows:
             coordinator.remove_skipped_blocks(request.request_id, computed - request.num_in_flight_tokens)
         if is_new or request.status is not RequestStatus.RUNNING:
-            watermark = self._watermark(request, has_scheduled_reqs)
-            if not self._has_room(request, lease, needed, computed, full_sequence_must_fit, reserved_blocks, watermark):
-                if is_new:
-                    coordinator.leases.pop(request.request_id).held.release(0)
+            have = coordinator.counts(num_new_computed_tokens) if lease is None else lease.counts
+            tokens = min(request.num_tokens, self.max_model_len) if full_sequence_must_fit else 0
+            lacks = max(coordinator.lacks(have, needed, computed) + reserved_blocks, coordinator.lacks(have, tokens, computed, True))
+            if has_scheduled_reqs and request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
+                lacks += self.watermark_blocks
+            if lacks > coordinator.cache.device_room():
                 return None
+            if lease is None:
+                lease = coordinator.acquire(request, num_new_computed_tokens)
+                if lease is None:
+                    return None
+                if lacks > coordinator.cache.device_room():  # hits that nobody held have taken some
+                    coordinator.give_back(lease)
+                    return None
+        assert lease is not None
         new: GpuBlocks = self.empty_kv_cache_blocks
         if needed > lease.capacity:
             ids = coordinator.extend(lease, needed, computed, skip_zeroing_group_ids)
             if ids is None:
                 if is_new:
-                    coordinator.leases.pop(request.request_id).held.release(0)
+                    coordinator.give_back(lease)
                 return None
             new = GpuBlocks(ids)
         if is_new and self._has_windows:
@@ -327,21 +343,6 @@ class GpuManager(KVCacheManager):  # type: ignore[misc]
         if self.enable_caching and not delay_cache_blocks:
             coordinator.commit(lease, min(main, request.num_tokens))
         return new
-
-    def _watermark(self, request: Any, has_scheduled_reqs: bool) -> int:
-        waits = has_scheduled_reqs and request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
-        return int(self.watermark_blocks) if waits else 0
-
-    def _has_room(
-        self, request: Any, lease: Lease, needed: int, computed: int, whole: bool, reserved: int, watermark: int
-    ) -> bool:
-        """Whether the request may be admitted. Its hits are held already, so they do not count as room."""
-        lacks = self.coordinator.get_num_blocks_to_allocate
-        now = lacks(request.request_id, needed, computed) + watermark + reserved
-        if whole:
-            tokens = min(request.num_tokens, self.max_model_len)
-            now = max(now, lacks(request.request_id, tokens, computed, True) + watermark)
-        return now <= self.coordinator.cache.device_room()
 
     def get_blocks(self, request_id: str) -> GpuBlocks:
         """All blocks of a request."""
