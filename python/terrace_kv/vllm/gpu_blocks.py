@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -91,7 +92,9 @@ class Group:
 class Lease:
     """The blocks of one vLLM request."""
 
-    __slots__ = ("_groups", "_ratio", "_unit", "advance_at", "capacity", "committed", "counts", "held", "keys", "request", "units")
+    __slots__ = (
+        "_groups", "_ratio", "_unit", "advance_at", "capacity", "commit_at", "committed", "counts", "held", "keys", "request", "units"
+    )  # fmt: skip
 
     def __init__(self, request: Any, groups: Sequence[Group], unit: int, ratio: int) -> None:
         self.request = request
@@ -104,6 +107,8 @@ class Lease:
         """Blocks by group."""
         self.committed = 0
         """Leading units that other requests can hit."""
+        self.commit_at = sys.maxsize
+        """Computed tokens at which another unit is full. Without caching, never."""
         self.advance_at = 0
         """Computed tokens at which a window leaves its next block behind."""
         self.keys = Keys(ctypes.create_string_buffer(1), 0)

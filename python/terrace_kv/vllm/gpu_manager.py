@@ -109,11 +109,13 @@ class GpuCoordinator:
             return _no_room(error)
         if hits:
             self._grown(lease, hits)
-            lease.committed = hits
             if lease.held.info.device != hits:
                 lease.held.release(0)
                 raise RuntimeError(f"of {hits} blocks that were found, {request.request_id} has got {lease.held.info.device}")
-        lease.advance_at = self._next_advance(lease, 0) if self._windows else 0
+        if self._caching:
+            self._committed(lease, hits)
+        if self._windows:
+            lease.advance_at = self._next_advance(0)
         self.leases[request.request_id] = lease
         return lease
 
@@ -168,9 +170,9 @@ class GpuCoordinator:
     def _advance(self, lease: Lease, computed: int) -> None:
         assert lease.held is not None
         lease.held.advance(computed)
-        lease.advance_at = self._next_advance(lease, computed)
+        lease.advance_at = self._next_advance(computed)
 
-    def _next_advance(self, lease: Lease, computed: int) -> int:
+    def _next_advance(self, computed: int) -> int:
         return min((group.skipped(computed) + 1) * group.block_size + group.window - 1 for group in self._windows)
 
     def commit(self, lease: Lease, tokens: int) -> None:
@@ -180,13 +182,17 @@ class GpuCoordinator:
         and so does a request of the same step, because a layer writes before it reads. For the same reason a block that is released
         can be given out at once: vLLM itself waits (pop_blocks_for_free) where a connector may write out of this order.
         """
-        units = min(max(0, tokens - self.num_reprefillable_tokens) // self._unit, len(lease.request.block_hashes) // self._ratio)
+        units = min((tokens - self.num_reprefillable_tokens) // self._unit, len(lease.request.block_hashes) // self._ratio)
         begin = lease.committed
         if units > begin:
             assert lease.held is not None
             lease.held.commit(lease.name_units(units))
-            lease.committed = units
+            self._committed(lease, units)
             self.block_pool.note_commit(lease, begin, units)
+
+    def _committed(self, lease: Lease, units: int) -> None:
+        lease.committed = units
+        lease.commit_at = (units + 1) * self._unit + self.num_reprefillable_tokens
 
     # ---- what the scheduler and vLLM's manager call
 
@@ -199,7 +205,8 @@ class GpuCoordinator:
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         """The first tokens are computed."""
-        if self._caching and (lease := self.leases.get(request.request_id)) is not None:
+        lease = self.leases.get(request.request_id)
+        if lease is not None and num_computed_tokens >= lease.commit_at:
             self.commit(lease, num_computed_tokens)
 
     def remove_skipped_blocks(
@@ -306,17 +313,18 @@ class GpuManager(KVCacheManager):  # type: ignore[misc]
             raise ValueError("num_new_tokens must be greater than 0 when there are no computed tokens to adopt")
         coordinator = self.coordinator
         lease = self._leases.get(request.request_id)
+        longest = self.max_model_len
         computed = request.num_computed_tokens + num_new_computed_tokens + num_external_computed_tokens
-        if computed > self.max_model_len:
-            computed = self.max_model_len
+        computed = computed if computed < longest else longest  # faster than min()
         main = computed + num_new_tokens
-        needed = min(main + num_lookahead_tokens, self.max_model_len)
+        needed = main + num_lookahead_tokens
+        needed = needed if needed < longest else longest
         is_new = lease is None
         if lease is not None and self._has_windows:
             coordinator.remove_skipped_blocks(request.request_id, computed - request.num_in_flight_tokens)
         if is_new or request.status is not RequestStatus.RUNNING:
             have = coordinator.counts(num_new_computed_tokens) if lease is None else lease.counts
-            tokens = min(request.num_tokens, self.max_model_len) if full_sequence_must_fit else 0
+            tokens = min(request.num_tokens, longest) if full_sequence_must_fit else 0
             lacks = max(coordinator.lacks(have, needed, computed) + reserved_blocks, coordinator.lacks(have, tokens, computed, True))
             if has_scheduled_reqs and request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
                 lacks += self.watermark_blocks
@@ -340,7 +348,7 @@ class GpuManager(KVCacheManager):  # type: ignore[misc]
             new = GpuBlocks(ids)
         if is_new and self._has_windows:
             coordinator.remove_skipped_blocks(request.request_id, computed)
-        if self.enable_caching and not delay_cache_blocks:
+        if main >= lease.commit_at and not delay_cache_blocks:
             coordinator.commit(lease, min(main, request.num_tokens))
         return new
 
