@@ -166,6 +166,18 @@ def test_short_hashes_are_names(manager_of: Any) -> None:
     assert manager.get_computed_blocks(again)[1] == 48
 
 
+def test_a_session_of_streamed_input_changes_names(manager_of: Any) -> None:
+    """vLLM drops the last token that it has sampled, and the hash of its block, before the next input."""
+    manager = manager_of(20)
+    session = a_request("session", tokens(64))
+    admit(manager, session, 48)
+    other = a_request("other", tokens(48) + tokens(33, 500))
+    session.block_hashes[3:] = other.block_hashes[3:4]
+    manager.allocate_slots(session, 16)
+    assert manager.get_computed_blocks(other)[1] == 64
+    assert manager.get_computed_blocks(a_request("as before", tokens(65)))[1] == 48
+
+
 def test_without_room_nothing_changes(manager_of: Any) -> None:
     manager = manager_of(6)
     first = a_request("first", tokens(48))
@@ -198,6 +210,8 @@ def test_held_hits_are_no_room(manager_of: Any) -> None:
     assert manager.block_pool.get_num_free_blocks() == 8
     assert admit(manager, a_request("long", tokens(64) + tokens(80, 500))) is None
     assert manager.get_computed_blocks(a_request("first again", tokens(65)))[1] == 64, "nothing was evicted for it"
+    longer = a_request("longer", tokens(64) + tokens(80, 500))
+    assert admit(manager, longer, 16, full_sequence_must_fit=True) is None, "the first chunk has room, and the whole has not"
     assert admit(manager, a_request("fits", tokens(64) + tokens(64, 500))) is not None
 
 
@@ -401,8 +415,8 @@ def mamba() -> MambaSpec:
         ({"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2, must be 1"),
         ({"prefill_context_parallel_size": 2}, "prefill_context_parallel_size is 2, must be 1"),
         ({"metrics": True}, "kv_cache_metrics is on, must be off"),
-        ({"specs": (full(), chunked())}, "KV cache group 1 is ChunkedLocalAttentionSpec; only full attention and sliding windows"),
-        ({"specs": (full(), mamba())}, "KV cache group 1 is MambaSpec; only full attention"),
+        ({"specs": (full(), chunked())}, "KV cache group 1 is ChunkedLocalAttentionSpec, for vLLM's Chunked"),
+        ({"specs": (full(), mamba())}, "KV cache group 1 is MambaSpec, for vLLM's MambaManager; only full attention"),
         ({"specs": ()}, "the model has no KV cache"),
         ({"connector": Binds}, "kv_connector Binds works on vLLM's own block pool"),
     ],

@@ -84,11 +84,13 @@ def objections(scheduler: Any, own: KVCacheManager) -> Iterator[str]:
         yield "the model has no KV cache, so there is nothing to manage; leave --scheduler-cls out"
     for number, manager in enumerate(own.coordinator.single_type_managers):
         spec = manager.kv_cache_spec
-        if type(manager) not in (FullAttentionManager, SlidingWindowManager) or spec.prefix_replay_tokens > 0:
+        if type(manager) not in (FullAttentionManager, SlidingWindowManager):
             yield (
-                f"KV cache group {number} is {type(spec).__name__}; only full attention and sliding windows are taken, and neither "
-                "encoder blocks nor states"
+                f"KV cache group {number} is {type(spec).__name__}, for vLLM's {type(manager).__name__}; only full attention and "
+                "sliding windows are taken, and neither encoder blocks nor states"
             )
+        elif spec.prefix_replay_tokens > 0:
+            yield f"KV cache group {number} is {type(spec).__name__}, whose windows are computed again after a hit"
         elif not spec.prefix_cacheable:
             yield f"KV cache group {number} is {type(spec).__name__}, whose blocks vLLM never shares"
         elif manager.block_pool is not own.block_pool:
