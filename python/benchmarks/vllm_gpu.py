@@ -113,7 +113,9 @@ def times(requests: int, cached: int, steps: int, repeat: int) -> None:
     for _ in range(repeat):
         for each, running in under_test.items():
             rounds[each].append(statistics.median(running.step() for _ in range(steps // repeat)))
-    print(f"{requests} running requests, {cached} blocks, all cached: microseconds in the manager a step, medians of {repeat} rounds")
+    print(
+        f"{requests} running requests, {cached} blocks, all cached: microseconds in the manager a step, medians of {repeat} rounds"
+    )
     for each, taken in rounds.items():
         print(f"  {each:18} {statistics.median(taken) * 1e6:.0f}")
 

@@ -59,7 +59,9 @@ class Worker:
                 for table, more in zip(self.tables[name], ids):
                     table += more
         names = list(step.num_scheduled_tokens)
-        sampled = [self.compute(name, step.num_scheduled_tokens[name], step.scheduled_spec_decode_tokens.get(name)) for name in names]
+        sampled = [
+            self.compute(name, step.num_scheduled_tokens[name], step.scheduled_spec_decode_tokens.get(name)) for name in names
+        ]
         return ModelRunnerOutput(names, {name: i for i, name in enumerate(names)}, sampled)
 
     def compute(self, name: str, count: int, placeholders: list[int] | None) -> list[int]:
@@ -137,7 +139,9 @@ def test_each_token_is_read_where_it_was_written(
     ended = {"preempted": 0, "hits": 0}
     for turn in range(900):
         if turn < 700 and scheduler.get_num_unfinished_requests() < 8:
-            prompt = [seed.randrange(3)] * (BLOCK * seed.randrange(1, 6)) + [seed.randrange(50) for _ in range(seed.randrange(1, 40))]
+            prompt = [seed.randrange(3)] * (BLOCK * seed.randrange(1, 6)) + [
+                seed.randrange(50) for _ in range(seed.randrange(1, 40))
+            ]
             request = Request(
                 request_id=str(turn),
                 prompt_token_ids=prompt,

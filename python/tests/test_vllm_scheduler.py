@@ -73,7 +73,7 @@ def manager_of(request: pytest.FixtureRequest) -> Any:
 
 
 def a_request(name: str, tokens: list[int], hash_block: int = BLOCK, **options: Any) -> Request:
-    given = SamplingParams(max_tokens=1000, **{"extra_args": options.pop("extra", None)})
+    given = SamplingParams(max_tokens=1000, extra_args=options.pop("extra", None))
     given.update_from_generation_config({}, 1 << 20)
     return Request(
         request_id=name,
@@ -375,7 +375,10 @@ def test_a_session_that_has_ended_goes_first(manager_of: Any, hint: dict[str, An
         admit(manager, request)
         finish(manager, request)
     admit(manager, a_request("new", tokens(64, 900)))
-    found = {name: manager.get_computed_blocks(a_request("again", tokens(65, start)))[1] for name, start in (("other", 500), ("first", 0))}
+    found = {
+        name: manager.get_computed_blocks(a_request("again", tokens(65, start)))[1]
+        for name, start in (("other", 500), ("first", 0))
+    }
     assert max(found, key=lambda name: found[name]) == kept
 
 
@@ -493,7 +496,9 @@ class Gpu:
 
     def admit(self) -> None:
         size = self.random.randrange(1, 12)
-        prompt = [self.random.randrange(2)] * (self.random.randrange(1, 6) * BLOCK) + tokens(size * 7, self.random.randrange(4) * 100)
+        prompt = [self.random.randrange(2)] * (self.random.randrange(1, 6) * BLOCK) + tokens(
+            size * 7, self.random.randrange(4) * 100
+        )
         request = a_request(str(self.made), prompt, self.manager.block_pool.hash_block_size)
         self.made += 1
         found, hit, _ = self.manager.get_computed_blocks(request)
@@ -543,7 +548,12 @@ class Gpu:
 
 @pytest.mark.parametrize(
     "specs, hash_block",
-    [((full(),), BLOCK), ((full(), sliding(3 * BLOCK)), BLOCK), ((sliding(40),), BLOCK), ((full(2 * BLOCK), sliding(50), full()), BLOCK)],
+    [
+        ((full(),), BLOCK),
+        ((full(), sliding(3 * BLOCK)), BLOCK),
+        ((sliding(40),), BLOCK),
+        ((full(2 * BLOCK), sliding(50), full()), BLOCK),
+    ],
     ids=["full", "full-and-window", "window", "sizes"],
 )
 @pytest.mark.parametrize("seed", range(3))

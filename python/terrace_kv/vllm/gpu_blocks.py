@@ -17,8 +17,8 @@ from vllm.v1.core.kv_cache_utils import (
     maybe_convert_block_hash,
 )
 
-from .._caches import ChangeKind
 from .._keys import KEY_BYTES, Keys
+from .._offload_types import ChangeKind
 from ..cache import Cache, Request
 
 NULL_BLOCK = 0
@@ -26,7 +26,7 @@ FOUND = KVCacheBlock(block_id=-1)
 """Stands for a block that a look-up has found: its number is known when the request gets it."""
 
 
-class GpuBlocks(KVCacheBlocks):  # type: ignore[misc]
+class GpuBlocks(KVCacheBlocks):
     """Numbers of blocks, by group. vLLM's blocks are made of them only if somebody reads `blocks`."""
 
     def __init__(self, ids: tuple[list[int], ...], lease: Lease | None = None) -> None:
@@ -34,7 +34,7 @@ class GpuBlocks(KVCacheBlocks):  # type: ignore[misc]
         self._lease = lease
 
     @property
-    def blocks(self) -> tuple[Sequence[KVCacheBlock], ...]:  # type: ignore[override]
+    def blocks(self) -> tuple[Sequence[KVCacheBlock], ...]:
         """Blocks as vLLM's own, with the hashes of those that other requests can hit."""
         return tuple(
             [self._block(group, index, number) for index, number in enumerate(ids)] for group, ids in enumerate(self._ids)
@@ -58,10 +58,10 @@ class Group:
     def __init__(self, own: Any, unit: int) -> None:
         self.kv_cache_spec = own.kv_cache_spec
         self.kv_cache_group_id = own.kv_cache_group_id
-        self.block_size = own.block_size
+        self.block_size: int = own.block_size
         self.records_new_block_ids = own.records_new_block_ids
-        self.units = own.block_size // unit
-        self.window = 0
+        self.units: int = own.block_size // unit
+        self.window: int = 0
         """Tokens that a token attends to, itself included; 0: all before it."""
         if (window := getattr(own, "sliding_window", None)) is not None:
             self.window = window + own.extra_retained_tokens
@@ -148,7 +148,7 @@ def joined(hashes: Sequence[bytes], begin: int, end: int, ratio: int) -> bytes:
     return b"".join(some)
 
 
-class GpuPool(BlockPool):  # type: ignore[misc]
+class GpuPool(BlockPool):
     """The part of vLLM's block pool that the scheduler uses, and the events of what is cached. Terrace's tree has the rest."""
 
     def __init__(self, own: BlockPool, cache: Cache, groups: Sequence[Group]) -> None:

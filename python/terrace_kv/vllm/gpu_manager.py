@@ -106,7 +106,8 @@ class GpuCoordinator:
                 preempted=request.num_preemptions > 0,
             )
         except (Busy, InvalidArgument) as error:
-            return _no_room(error)
+            check_room(error)
+            return None
         if hits:
             self._grown(lease, hits)
             if lease.held.info.device != hits:
@@ -146,7 +147,8 @@ class GpuCoordinator:
                 lease.held.extend(units - lease.units)
                 self._grown(lease, units)
         except (Busy, InvalidArgument) as error:
-            return _no_room(error)
+            check_room(error)
+            return None
         new = tuple([lease.held.slots_from(have, g) if lease.counts[g] > have else [] for g, have in enumerate(had)])
         if self.zero:
             for g, ids in enumerate(new):
@@ -201,7 +203,9 @@ class GpuCoordinator:
     ) -> int:
         """Blocks that the request needs in addition to those that it has."""
         lease = self.leases.get(request_id)
-        return self.lacks(self.counts(0) if lease is None else lease.counts, num_tokens, total_computed_tokens, apply_admission_cap)
+        return self.lacks(
+            self.counts(0) if lease is None else lease.counts, num_tokens, total_computed_tokens, apply_admission_cap
+        )
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         """The first tokens are computed."""
@@ -272,7 +276,7 @@ class GpuCoordinator:
         self.cache.poll()
 
 
-class GpuManager(KVCacheManager):  # type: ignore[misc]
+class GpuManager(KVCacheManager):
     """vLLM's manager with Terrace's blocks: Terrace's tree and eviction policy decide what GPU memory keeps.
 
     A look-up returns stand-ins of blocks (FOUND), because a request learns the numbers of its blocks when it gets them.
@@ -325,7 +329,9 @@ class GpuManager(KVCacheManager):  # type: ignore[misc]
         if is_new or request.status is not RequestStatus.RUNNING:
             have = coordinator.counts(num_new_computed_tokens) if lease is None else lease.counts
             tokens = min(request.num_tokens, longest) if full_sequence_must_fit else 0
-            lacks = max(coordinator.lacks(have, needed, computed) + reserved_blocks, coordinator.lacks(have, tokens, computed, True))
+            lacks = max(
+                coordinator.lacks(have, needed, computed) + reserved_blocks, coordinator.lacks(have, tokens, computed, True)
+            )
             if has_scheduled_reqs and request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
                 lacks += self.watermark_blocks
             if lacks > coordinator.cache.device_room():
@@ -390,8 +396,8 @@ class GpuManager(KVCacheManager):  # type: ignore[misc]
         self.coordinator.cache.close()
 
 
-def _no_room(error: TerraceError) -> None:
-    """Too few blocks are free, or all of them are too few. Then vLLM waits, or preempts a request."""
+def check_room(error: TerraceError) -> None:
+    """Raises the error, unless too few blocks are free, or all of them are too few: then vLLM waits, or preempts a request."""
     if isinstance(error, InvalidArgument) and error.status != NEVER_FITS:
         raise error
 

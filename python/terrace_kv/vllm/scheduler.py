@@ -41,7 +41,7 @@ class _WithTerrace:
         self._terrace.close()
 
 
-class TerraceScheduler(_WithTerrace, AsyncScheduler):  # type: ignore[misc]
+class TerraceScheduler(_WithTerrace, AsyncScheduler):
     """Give it as --scheduler-cls. Options of docs/configuration.md can be in vLLM's --additional-config:
 
         {"terrace": {"policy": "lru"}}
@@ -58,7 +58,7 @@ class TerraceScheduler(_WithTerrace, AsyncScheduler):  # type: ignore[misc]
         return super().__new__(cls)
 
 
-class SynchronousTerraceScheduler(_WithTerrace, Scheduler):  # type: ignore[misc]
+class SynchronousTerraceScheduler(_WithTerrace, Scheduler):
     """The same above vLLM's synchronous scheduler."""
 
 
@@ -115,6 +115,4 @@ def connectors(connector: Any) -> list[Any]:
 def binds_pool(connector: type) -> bool:
     """Whether a connector does something with the block pool that the scheduler gives it."""
     base = KVConnectorBase_V1
-    return any(
-        getattr(connector, name) is not getattr(base, name) for name in ("bind_gpu_block_pool", "bind_kv_cache_manager")
-    )
+    return any(getattr(connector, name) is not getattr(base, name) for name in ("bind_gpu_block_pool", "bind_kv_cache_manager"))
