@@ -131,6 +131,7 @@ def hit_rate(manager: Any, file: Path, namespace: int) -> float:
         blocks, hit, _ = manager.get_computed_blocks(request)
         if manager.allocate_slots(request, request.num_tokens - hit, hit, blocks) is None:
             raise RuntimeError(f"{file.name}: a request of {len(hashes)} blocks does not fit")
+        request.num_computed_tokens = request.num_tokens
         request._output_token_ids.extend([0] * given["output_length"])
         end(manager, request)
         found += hit // BLOCK

@@ -166,6 +166,26 @@ def test_short_hashes_are_names(manager_of: Any) -> None:
     assert manager.get_computed_blocks(again)[1] == 48
 
 
+def test_windows_keep_what_a_later_hit_needs(manager_of: Any) -> None:
+    """The places of hits: before the last token of the same prompt, its end, and where two prompts go apart."""
+    manager = manager_of(400, full(), sliding(4 * BLOCK))
+
+    def hits(prompt: list[int]) -> int:
+        request = a_request("a", prompt)
+        hit = int(manager.get_computed_blocks(request)[1])
+        admit(manager, request)
+        finish(manager, request)
+        return hit
+
+    prompt = tokens(20 * BLOCK)
+    assert hits(prompt) == 0
+    assert manager.coordinator.cache.statistics()["device_free"] == 399 - 20 - 5, "of the window, five blocks stay"
+    assert hits(prompt) == 19 * BLOCK
+    assert hits(prompt + tokens(100, 1000)) == 20 * BLOCK
+    assert hits(tokens(10 * BLOCK) + tokens(100, 2000)) == 0, "no window was kept there"
+    assert hits(tokens(10 * BLOCK) + tokens(100, 3000)) == 10 * BLOCK, "now it is"
+
+
 def test_a_session_of_streamed_input_changes_names(manager_of: Any) -> None:
     """vLLM drops the last token that it has sampled, and the hash of its block, before the next input."""
     manager = manager_of(20)
@@ -256,6 +276,15 @@ def test_external_blocks(manager_of: Any) -> None:
     manager.cache_blocks(request, 64)
     assert manager.get_computed_blocks(a_request("b", tokens(100)))[1] == 64
     assert manager.allocate_slots(request, 36, full_sequence_must_fit=True).get_block_ids() == ([5, 6, 7],)
+
+
+def test_a_load_that_has_not_ended_shares_nothing(manager_of: Any) -> None:
+    manager = manager_of(40, full(), sliding(2 * BLOCK))
+    request = a_request("a", tokens(100))
+    manager.allocate_slots(request, 0, num_external_computed_tokens=96, delay_cache_blocks=True)
+    request.num_computed_tokens = 96
+    finish(manager, request)  # it is aborted while the load is under way
+    assert manager.get_computed_blocks(a_request("b", tokens(100)))[1] == 0
 
 
 def test_external_blocks_of_a_window(manager_of: Any) -> None:

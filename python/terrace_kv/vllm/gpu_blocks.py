@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved
+from vllm.logger import init_logger
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 from vllm.v1.core.kv_cache_utils import (
@@ -20,7 +21,9 @@ from vllm.v1.core.kv_cache_utils import (
 from .._keys import KEY_BYTES, Keys
 from .._offload_types import ChangeKind
 from ..cache import Cache, Request
+from .hints import NO_HINTS, WrongHint, hints_of
 
+logger = init_logger("vllm." + __name__)
 NULL_BLOCK = 0
 FOUND = KVCacheBlock(block_id=-1)
 """Stands for a block that a look-up has found: its number is known when the request gets it."""
@@ -93,7 +96,8 @@ class Lease:
     """The blocks of one vLLM request."""
 
     __slots__ = (
-        "_groups", "_ratio", "_unit", "advance_at", "capacity", "commit_at", "committed", "counts", "held", "keys", "request", "units"
+        "_groups", "_ratio", "_unit", "advance_at", "boundaries", "capacity", "commit_at", "committed", "counts", "held", "keys",
+        "loads", "request", "units"
     )  # fmt: skip
 
     def __init__(self, request: Any, groups: Sequence[Group], unit: int, ratio: int) -> None:
@@ -111,6 +115,10 @@ class Lease:
         """Computed tokens at which another unit is full. Without caching, never."""
         self.advance_at = 0
         """Computed tokens at which a window leaves its next block behind."""
+        self.boundaries: list[int] = []
+        """Places (Boundaries) that are not computed yet."""
+        self.loads = False
+        """True while a connector fills blocks."""
         self.keys = Keys(ctypes.create_string_buffer(1), 0)
         self._groups, self._unit, self._ratio = groups, unit, ratio
 
@@ -131,6 +139,19 @@ class Lease:
         """The hash of a block that other requests can hit."""
         end = (index + 1) * self._groups[group].units
         return self.request.block_hashes[end * self._ratio - 1] if end <= self.committed else None
+
+    def release(self) -> None:
+        """Ends the hold of the blocks, and tells what the end of the request says of its session."""
+        assert self.held is not None
+        if not self.request.is_finished():
+            self.held.release(0)
+            return
+        hints = NO_HINTS
+        try:
+            hints = hints_of(self.request)
+        except WrongHint as error:
+            logger.warning_once("Terrace: %s", error)
+        self.held.release(0, output_tokens=self.request.num_output_tokens, ended=hints.ended, returns_in=hints.returns_in)
 
     @property
     def committed_tokens(self) -> int:
@@ -175,13 +196,7 @@ class GpuPool(BlockPool):
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         """Ends what pop_blocks_for_free() has returned."""
         for each in ordered_blocks:
-            each.held.release(0)
-
-    def evict_blocks(self, block_ids: set[int]) -> None:
-        raise NotImplementedError("KVCacheManager.evict_blocks does it")
-
-    def reset_prefix_cache(self) -> bool:
-        raise NotImplementedError("KVCacheManager.reset_prefix_cache does it")
+            each.release()
 
     def take_events(self) -> list[Any]:
         """The changes of what is cached since the last call."""

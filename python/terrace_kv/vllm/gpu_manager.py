@@ -15,7 +15,7 @@ from .._keys import KEY_BYTES, Keys
 from .._library import Busy, InvalidArgument, TerraceError
 from ..cache import Cache
 from .gpu_blocks import FOUND, NULL_BLOCK, GpuBlocks, GpuPool, Group, Lease, joined
-from .hints import NO_HINTS, WrongHint, hints_of
+from .gpu_windows import Boundaries
 
 logger = init_logger("vllm." + __name__)
 
@@ -35,7 +35,6 @@ class GpuCoordinator:
     def __init__(self, own: Any, options: Mapping[str, Any]) -> None:
         sizes = [each.block_size for each in own.single_type_managers]
         self._unit = math.gcd(*sizes)
-        self._hit_tokens = math.lcm(*sizes)
         self._ratio = max(1, self._unit // own.block_pool.hash_block_size)
         self.single_type_managers = tuple(Group(each, self._unit) for each in own.single_type_managers)
         self.groups = self.single_type_managers
@@ -44,11 +43,17 @@ class GpuCoordinator:
         self.scheduler_block_size = own.scheduler_block_size
         self._caching = own.block_pool.enable_caching
         self._windows = [group for group in self.groups if group.window]
+        self._pool_units = (own.block_pool.num_gpu_blocks - 1) * max(group.units for group in self.groups)
+        self._boundaries = Boundaries(
+            self._unit, self._ratio, math.lcm(*sizes), self._pool_units, math.lcm(*sizes) if own.eagle_group_ids else 0
+        )
         # The blocks are in the workers' memory, which Terrace never touches here: a device without bytes gives out their numbers.
         self.cache = Cache(
             {
                 "idle-service": False,
                 "caching": self._caching,
+                # The adaptive policy ranks blocks of windows alone, and keeps too few of them for a hit, which needs both groups.
+                **({"policy": "lru"} if self._windows else {}),
                 **options,
                 "device": {"reserve-max": 0, **options.get("device", {})},
                 "pool": [
@@ -65,7 +70,6 @@ class GpuCoordinator:
             }
         )
         self.block_pool = GpuPool(own.block_pool, self.cache, self.groups)
-        self._pool_units = (own.block_pool.num_gpu_blocks - 1) * max(group.units for group in self.groups)
         self.leases: dict[str, Lease] = {}
         self._wrong: set[int] = set()  # slots whose bytes are wrong, and which a request still holds
         self.zero = any(group.records_new_block_ids for group in self.groups)
@@ -113,18 +117,18 @@ class GpuCoordinator:
             if lease.held.info.device != hits:
                 lease.held.release(0)
                 raise RuntimeError(f"of {hits} blocks that were found, {request.request_id} has got {lease.held.info.device}")
-        if self._caching:
-            self._committed(lease, hits)
         if self._windows:
             lease.advance_at = self._next_advance(0)
+        if self._caching:
+            self._committed(lease, hits)
+            lease.boundaries = self._boundaries.of(request) if self._windows else []
         self.leases[request.request_id] = lease
         return lease
 
     def give_back(self, lease: Lease) -> None:
         """The request is not admitted after all."""
         del self.leases[lease.request.request_id]
-        assert lease.held is not None
-        lease.held.release(0)
+        lease.release()
 
     def counts(self, tokens: int) -> list[int]:
         """Blocks of each group that so many tokens fill."""
@@ -169,6 +173,11 @@ class GpuCoordinator:
         lease.capacity = units * self._unit
         lease.counts = [-(-units // group.units) for group in self.groups]
 
+    def give_up(self, lease: Lease, computed: int) -> None:
+        """Gives up blocks before the windows of the first token to compute, of hits and of what a connector fills."""
+        if computed >= lease.advance_at:
+            self._advance(lease, computed)
+
     def _advance(self, lease: Lease, computed: int) -> None:
         assert lease.held is not None
         lease.held.advance(computed)
@@ -190,11 +199,34 @@ class GpuCoordinator:
             assert lease.held is not None
             lease.held.commit(lease.name_units(units))
             self._committed(lease, units)
+            if self._windows:
+                self._boundaries.note(lease.request.block_hashes, begin, units)
             self.block_pool.note_commit(lease, begin, units)
 
     def _committed(self, lease: Lease, units: int) -> None:
         lease.committed = units
         lease.commit_at = (units + 1) * self._unit + self.num_reprefillable_tokens
+
+    def settle(self, lease: Lease, computed: int) -> None:
+        """With windows: so many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows have
+        left behind: these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
+        if lease.loads:
+            return
+        computed = min(computed, lease.capacity)
+        while lease.boundaries and lease.boundaries[0] + self.num_reprefillable_tokens <= computed:
+            place = lease.boundaries.pop(0)
+            if place > lease.committed_tokens:
+                self._advance(lease, place)
+                self.commit(lease, place + self.num_reprefillable_tokens)
+        if computed >= lease.advance_at:
+            self._advance(lease, computed)
+        if computed >= lease.commit_at:
+            self.commit(lease, min(computed, lease.request.num_tokens))
+
+    def settle_all(self, lease: Lease) -> None:
+        """The same for what vLLM knows to be computed."""
+        if self._windows:
+            self.settle(lease, lease.request.num_computed_tokens - lease.request.num_in_flight_tokens)
 
     # ---- what the scheduler and vLLM's manager call
 
@@ -210,7 +242,12 @@ class GpuCoordinator:
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
         """The first tokens are computed."""
         lease = self.leases.get(request.request_id)
-        if lease is not None and num_computed_tokens >= lease.commit_at:
+        if lease is None:
+            return
+        lease.loads = False
+        if self._windows:
+            self.settle(lease, num_computed_tokens)
+        elif num_computed_tokens >= lease.commit_at:
             self.commit(lease, num_computed_tokens)
 
     def remove_skipped_blocks(
@@ -218,25 +255,21 @@ class GpuCoordinator:
     ) -> None:
         """Gives up the blocks that windows have left behind."""
         lease = self.leases.get(request_id)
-        if lease is not None and self._windows and processed_computed_tokens >= lease.advance_at:
-            self._advance(lease, min(processed_computed_tokens, lease.capacity))
+        if lease is not None and self._windows:
+            self.settle(lease, processed_computed_tokens)
 
     def free(self, request_id: str) -> None:
         """Ends the request's hold of its blocks."""
-        lease = self.leases.pop(request_id, None)
-        if lease is None or lease.held is None:
-            return
-        request = lease.request
-        if request.status == RequestStatus.PREEMPTED or not RequestStatus.is_finished(request.status):
-            lease.held.release(0)
-            return
-        hints = _hints(request)
-        lease.held.release(0, output_tokens=request.num_output_tokens, ended=hints.ended, returns_in=hints.returns_in)
+        for lease in self.pop_blocks_for_free(request_id):
+            lease.release()
 
-    def pop_blocks_for_free(self, request_id: str) -> list[Any]:
+    def pop_blocks_for_free(self, request_id: str) -> list[Lease]:
         """What block_pool.free_blocks() takes when the blocks may be used again: one object for all of them."""
         lease = self.leases.pop(request_id, None)
-        return [] if lease is None else [lease]
+        if lease is None:
+            return []
+        self.settle_all(lease)
+        return [lease]
 
     def get_blocks(self, request_id: str) -> GpuBlocks:
         """All blocks of a request."""
@@ -325,7 +358,7 @@ class GpuManager(KVCacheManager):
         needed = needed if needed < longest else longest
         is_new = lease is None
         if lease is not None and self._has_windows:
-            coordinator.remove_skipped_blocks(request.request_id, computed - request.num_in_flight_tokens)
+            coordinator.settle(lease, computed - request.num_in_flight_tokens)
         if is_new or request.status is not RequestStatus.RUNNING:
             have = coordinator.counts(num_new_computed_tokens) if lease is None else lease.counts
             tokens = min(request.num_tokens, longest) if full_sequence_must_fit else 0
@@ -352,9 +385,12 @@ class GpuManager(KVCacheManager):
                     coordinator.give_back(lease)
                 return None
             new = GpuBlocks(ids)
-        if is_new and self._has_windows:
-            coordinator.remove_skipped_blocks(request.request_id, computed)
-        if main >= lease.commit_at and not delay_cache_blocks:
+        if delay_cache_blocks:
+            lease.loads = True
+        if self._has_windows:
+            if is_new:
+                coordinator.give_up(lease, computed)
+        elif main >= lease.commit_at and not delay_cache_blocks:
             coordinator.commit(lease, min(main, request.num_tokens))
         return new
 
@@ -369,7 +405,10 @@ class GpuManager(KVCacheManager):
     def estimate_cached_tokens(self, request: Any) -> int:
         """Leading tokens of the request that others can hit."""
         lease = self._leases.get(request.request_id)
-        return 0 if lease is None else lease.committed_tokens
+        if lease is None:
+            return 0
+        self.coordinator.settle_all(lease)
+        return lease.committed_tokens
 
     def record_blocks_for_zeroing(self, request_id: str, start_token: int) -> None:
         """Fills the blocks of the request from this token on with zeros, in the next step."""
@@ -400,11 +439,3 @@ def check_room(error: TerraceError) -> None:
     """Raises the error, unless too few blocks are free, or all of them are too few: then vLLM waits, or preempts a request."""
     if isinstance(error, InvalidArgument) and error.status != NEVER_FITS:
         raise error
-
-
-def _hints(request: Any) -> Any:
-    try:
-        return hints_of(request)
-    except WrongHint as error:
-        logger.warning("Terrace: request %s: %s", request.request_id, error)
-        return NO_HINTS
