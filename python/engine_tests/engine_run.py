@@ -179,10 +179,20 @@ def metrics(llm: LLM) -> dict[str, float]:
     return {each.name: each.value for each in llm.get_metrics() if "kv_offload" in each.name and hasattr(each, "value")}
 
 
+def scheduler(llm: LLM) -> dict[str, Any]:
+    """The class of the scheduler, and the counts of Terrace's cache, if it manages the GPU's memory. Of this process alone."""
+    core = getattr(llm.llm_engine.engine_core, "engine_core", None)
+    if core is None:
+        return {}
+    manager = core.scheduler.kv_cache_manager
+    cache = getattr(manager.coordinator, "cache", None)
+    return {"scheduler": type(core.scheduler).__name__, "gpu": cache and cache.statistics()}
+
+
 def result(llm: LLM, outputs: list[Any]) -> None:
     statistics = STORES[0].statistics() if STORES else None
     done = {"outputs": outputs, "statistics": statistics, "preempted": len(PREEMPTED), "metrics": metrics(llm)}
-    done |= {"calls": CALLS, "chained": chained_groups()}
+    done |= {"calls": CALLS, "chained": chained_groups(), **scheduler(llm)}
     print("RESULT " + json.dumps(done), flush=True)
 
 

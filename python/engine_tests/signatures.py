@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ VLLM: dict[str, tuple[str, ...]] = {
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics": ("OffloadingConnectorStats",),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler": ("OffloadingConnectorScheduler",),
     "vllm.distributed.parallel_state": ("get_world_group", "in_the_same_node_as"),
+    "vllm.v1.core.block_pool": ("BlockPool",),
+    "vllm.v1.core.kv_cache_manager": ("KVCacheBlocks", "KVCacheManager"),
+    "vllm.v1.core.kv_cache_utils": (
+        "KVCacheBlock", "generate_block_hash_extra_keys", "make_block_hash_with_group_id", "maybe_convert_block_hash",
+    ),
     "vllm.v1.kv_offload.base": (
         "CanonicalKVCaches", "GPULoadStoreSpec", "LoadStoreSpec", "Locality", "LookupResult", "Medium",
         "OffloadingCounterMetadata", "OffloadingEvent", "OffloadingGaugeMetadata", "OffloadingManager", "OffloadingSpec",
@@ -42,6 +48,14 @@ VLLM: dict[str, tuple[str, ...]] = {
     "vllm.v1.metrics.cache_hit_source": ("CacheHitSource",),
 }  # fmt: skip
 """What the adapter and its tests implement or call, by module."""
+
+MANAGER_READERS = (
+    "vllm.v1.core.sched.scheduler", "vllm.v1.core.sched.async_scheduler", "vllm.v1.engine.core",
+    "vllm.distributed.kv_transfer.kv_connector.v1.base", "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector",
+)  # fmt: skip
+"""Modules that read the scheduler's KVCacheManager."""
+_OF_MANAGER = re.compile(r"(?:.*\.)?_?kv_cache_manager((?:\.\w+)+)|cache_manager((?:\.\w+)+)")
+_OF_GROUP = re.compile(r"manager((?:\.\w+)+)")
 
 
 @dataclass
@@ -105,6 +119,19 @@ class Source:
                     if (alias.asname or alias.name) == name:
                         return self._find(node.module, alias.name)
         return None
+
+    def manager_reads(self) -> set[str]:
+        """What the modules read of a KVCacheManager, as ".coordinator.single_type_managers", and of its managers of groups, as
+        "group.block_size"."""
+        found: set[str] = set()
+        for module in MANAGER_READERS:
+            for node in (each for top in self._parse(module) for each in ast.walk(top)):
+                text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+                if (match := _OF_MANAGER.fullmatch(text)) is not None:
+                    found.add(match[1] or match[2])
+                elif (match := _OF_GROUP.fullmatch(text)) is not None:
+                    found.add("group" + match[1])
+        return found
 
     @cache  # noqa: B019
     def _parse(self, module: str) -> Sequence[ast.stmt]:
@@ -172,9 +199,14 @@ def _set_on_self(method: ast.FunctionDef) -> Iterator[str]:
             yield node.attr
 
 
+def written(source: Source) -> str:
+    """What signatures-vllm.txt has."""
+    return describe(source, VLLM) + "".join(f"read of a KVCacheManager: {each}\n" for each in sorted(source.manager_reads()))
+
+
 def differences(source: Source) -> str:
     """What differs from the signatures that were written, as a unified diff. Empty if nothing does."""
-    was, now = WRITTEN.read_text().splitlines(), describe(source, VLLM).splitlines()
+    was, now = WRITTEN.read_text().splitlines(), written(source).splitlines()
     return "\n".join(difflib.unified_diff(was, now, "as written", "as installed", lineterm="", n=0))
 
 
@@ -185,7 +217,7 @@ def main() -> None:
     if source is None:
         sys.exit("signatures: vLLM is not installed for this Python; tools/check --engines installs it")
     if sys.argv[1:]:
-        WRITTEN.write_text(describe(source, VLLM))
+        WRITTEN.write_text(written(source))
     else:
         print(differences(source) or "no signature has changed")
 

@@ -60,6 +60,32 @@ def test_the_stand_in_has_only_what_vllm_has(module: str, name: str) -> None:
     assert ours is not None and objections(ours, theirs) == []
 
 
+@pytest.mark.skipif(vllm is None, reason="vLLM is not installed; tools/check --engines installs it")
+def test_terraces_manager_has_all_that_the_scheduler_reads() -> None:
+    import torch
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+
+    from terrace_kv.vllm.gpu_manager import GpuManager
+
+    spec = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    config = KVCacheConfig(num_blocks=8, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
+    manager = GpuManager(KVCacheManager(config, max_model_len=64, scheduler_block_size=16, hash_block_size=16))
+    try:
+        assert vllm is not None
+        reads = vllm.manager_reads()
+        assert {".allocate_slots", ".block_pool.free_blocks", ".coordinator.single_type_managers", "group.block_size"} <= reads
+        for each in sorted(reads):
+            value: object = manager
+            for name in each.removeprefix("group").strip(".").split("."):
+                if each.startswith("group") and value is manager:
+                    value = manager.coordinator.single_type_managers[0]
+                assert hasattr(value, name), each
+                value = getattr(value, name)
+    finally:
+        manager.close()
+
+
 def test_the_listed_names_include_those_of_the_stand_in() -> None:
     for module, names in stood_in().items():
         assert set(names) <= set(signatures.VLLM[module])

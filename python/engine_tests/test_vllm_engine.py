@@ -45,6 +45,9 @@ class Run:
     """What vLLM has asked the manager to store and to load: by group of layers, the chunks' numbers in their request."""
     chained: list[int] | None
     """The groups of layers whose chunks Terrace's manager keeps in order, or None in the tier, which keeps each alone."""
+    scheduler: str = ""
+    gpu: dict[str, int] | None = None
+    """Counts of Terrace's cache of GPU memory, with TerraceScheduler."""
 
     @property
     def read_chunks(self) -> int:

@@ -125,6 +125,10 @@ class Request:
         without this copy."""
         return self._cache._block_table(self.id, group)
 
+    def slots_from(self, block: int, group: int = 0) -> list[int]:
+        """The slots of the request's blocks from this one on: what extend() has added."""
+        return self._cache._slots_from(self.id, group, block)
+
     def hit_sources(self) -> list[Source]:
         """The source of each hit, from the first block on."""
         return self._cache._hit_sources(self.id)
@@ -313,6 +317,7 @@ class Cache(AnyCache):
         self._failed: dict[int, int] = {}  # the status of requests that have failed
         self._waiters: dict[int, Waiter] = {}
         self._numbers = itertools.count(1)
+        self._counts = _interface.CacheStatistics()
         super().__init__(lib.terrace_cache_open, config, regions, host_memory, b"", log, None)
 
     # ---- requests
@@ -569,6 +574,12 @@ class Cache(AnyCache):
         with self._lock:
             check(lib.terrace_cache_resize(self._open(), 0, in_range("blocks", blocks, c_uint32), pool_number(pool)))
 
+    def device_room(self) -> int:
+        """Number of device blocks of the first pool that are free, or become free by eviction. Cheaper than statistics()."""
+        with self._lock:
+            check(lib.terrace_cache_read_statistics(self._open(), byref(self._counts)))
+        return int(self._counts.device_free + self._counts.device_evictable)
+
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_cache_statistics in terrace.h. Sizes are in bytes."""
         return self._statistics(_interface.CacheStatistics())
@@ -648,6 +659,13 @@ class Cache(AnyCache):
             check(lib.terrace_cache_block_table(self._open(), request, pool_number(group), byref(slots), byref(count)))
             raw = ctypes.string_at(slots, 4 * count.value) if count.value else b""
         return numpy.frombuffer(raw, numpy.int32)
+
+    def _slots_from(self, request: int, group: int, block: int) -> list[int]:
+        slots = POINTER(c_uint32)()
+        count = c_size_t()
+        with self._lock:
+            check(lib.terrace_cache_block_table(self._open(), request, group, byref(slots), byref(count)))
+            return slots[block : count.value] if count.value > block else []
 
     def _hit_sources(self, request: int) -> list[Source]:
         sources = POINTER(c_uint8)()

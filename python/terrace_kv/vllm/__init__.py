@@ -9,11 +9,24 @@ TerraceOffloadingSpec also decides which chunks host memory keeps, in place of v
 
     {"spec_name": "TerraceOffloadingSpec", "cpu_bytes_to_use": 34359738368,
      "terrace": {"path": "/mnt/nvme/kv", "capacity": "500GiB"}}
+
+TerraceScheduler decides what GPU memory keeps: --scheduler-cls terrace_kv.vllm.TerraceScheduler.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from .spec import TerraceOffloadingSpec
 from .tier import TerraceTier
 
-__all__ = ["TerraceOffloadingSpec", "TerraceTier"]
+__all__ = ["TerraceOffloadingSpec", "TerraceScheduler", "TerraceTier"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports vLLM's scheduler only where it is wanted: workers need none."""
+    if name != "TerraceScheduler":
+        raise AttributeError(name)
+    from .scheduler import TerraceScheduler
+
+    return TerraceScheduler
