@@ -261,9 +261,9 @@ class TERRACE_API Cache {
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
 
   /// Evicts blocks that nobody holds until so many slots of a tier (device or host) are free and not promised to a request, or
-  /// nothing more can be evicted. Does not wait: it begins at once, polls continue, and slots become free when their blocks
-  /// have been copied down (usage()). A request needs no such call; it is for an engine that knows of a burst. Fails: invalid_argument (no
-  /// such pool, Tier::storage), never_fits (the tier has fewer slots).
+  /// nothing more can be evicted. Does not wait: it begins at once, polls continue, and a slot is free when its block is below. A
+  /// request needs no such call; it is for an engine that knows of a burst. Fails: invalid_argument (no such pool,
+  /// Tier::storage), never_fits (the tier has fewer slots).
   [[nodiscard]] Result<void> make_room(Tier tier, Blocks blocks, PoolId pool = {});
   /// Makes a tier of a pool larger or smaller while it serves. Does not wait. The device tier can grow up to its
   /// device_blocks_max. A host tier that becomes larger grows chunk by chunk in later polls; host_memory() shows the progress,

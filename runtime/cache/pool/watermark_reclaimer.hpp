@@ -58,8 +58,8 @@ class WatermarkReclaimer : PoolPart {
   bool pump();
   /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
   void on_slots_taken() { is_due_ |= device_below_low() || host_below_low(); }
-  /// Evicts until so many slots of a tier (device or host) are free, or evictions under way will free them, or nothing more can be
-  /// evicted. After the first evictions_max copies, pump() continues.
+  /// Evicts until so many slots of a tier (device or host) are free, or evictions under way will free them, or nothing more can
+  /// be evicted. After the first evictions_max copies, pump() continues.
   void make_room(Tier tier, std::uint64_t slots);
   /// Returns true if a tier may need evictions that pump() has not tried yet.
   [[nodiscard]] bool is_due() const { return is_due_; }
