@@ -90,17 +90,18 @@ class Layouts:
         self._forms: dict[Layout, Form] = {}
         self._known: dict[tuple[str, int], list[Layout]] = {}  # the newest first
         self._seen: dict[Any, Form] = {}  # by LMCache's own objects, which are faster to compare
-        self._last: tuple[Any, Any] = None, None
+        self._last: tuple[Any, Form | None] = None, None
         self._read()
 
     def of_object(self, key: Any, memory: Any) -> Form:
         """The names for objects like this one. `memory` is LMCache's MemoryObj."""
         meta = memory.metadata
-        seen = (key.model_name, key.object_group_id, meta.shapes, meta.dtypes, meta.shape, meta.dtype, memory.get_size())
-        form: Form
+        is_of_several = meta.shapes and meta.dtypes
+        shapes = tuple(meta.shapes) if is_of_several else (meta.shape,)
+        dtypes = tuple(meta.dtypes) if is_of_several else (meta.dtype,)
+        seen = (key.model_name, key.object_group_id, shapes, dtypes, memory.get_size())
         last, form = self._last
-        if last != seen:  # objects of a task are alike
-            shapes, dtypes = (meta.shapes, meta.dtypes) if meta.shapes and meta.dtypes else ([meta.shape], [meta.dtype])
+        if form is None or last != seen:  # objects of a task are alike
             form = self._form(key, shapes, dtypes, seen[-1])
             self._last = seen, form
         return form

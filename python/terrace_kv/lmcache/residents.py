@@ -20,7 +20,7 @@ class Resident(NamedTuple):
 class Residents:
     """By the key of its last block, each object that this process knows to be in the store: those that it has stored, found or
     loaded. The store has only hashes of names, so objects of an earlier process are not known until they are found. Takes about
-    half a KiB for each object. Threads: any.
+    360 bytes for each object. Threads: any.
     """
 
     def __init__(self) -> None:
