@@ -173,11 +173,6 @@ class GpuCoordinator:
         lease.capacity = units * self._unit
         lease.counts = [-(-units // group.units) for group in self.groups]
 
-    def give_up(self, lease: Lease, computed: int) -> None:
-        """Gives up blocks before the windows of the first token to compute, of hits and of what a connector fills."""
-        if computed >= lease.advance_at:
-            self._advance(lease, computed)
-
     def _advance(self, lease: Lease, computed: int) -> None:
         assert lease.held is not None
         lease.held.advance(computed)
@@ -387,10 +382,7 @@ class GpuManager(KVCacheManager):
             new = GpuBlocks(ids)
         if delay_cache_blocks:
             lease.loads = True
-        if self._has_windows:
-            if is_new:
-                coordinator.give_up(lease, computed)
-        elif main >= lease.commit_at and not delay_cache_blocks:
+        elif main >= lease.commit_at and not self._has_windows:
             coordinator.commit(lease, min(main, request.num_tokens))
         return new
 
