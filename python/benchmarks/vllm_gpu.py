@@ -7,8 +7,8 @@ Needs vLLM. Steps: each running request gets a token, as in vLLM's asynchronous 
 cache_blocks with the token that has come. Every 16th needs a block, which evicts a cached one, because --cached blocks fill the
 memory. The managers take turns; the figures are medians over the rounds of the medians over the steps, in microseconds a step.
 
-The traces are files *.jsonl or *.jsonl.gz of requests with "hash_ids", one block each. Requests come one at a time: each takes what
-it finds, computes the rest and ends. The hit rate is the share of blocks that were found; the last one of a prompt never is.
+The traces are files *.jsonl or *.jsonl.gz of requests with "hash_ids", one block each. Requests come one at a time: each takes
+what it finds, computes the rest and ends. The hit rate is the share of blocks that were found; the last one of a prompt never is.
 `window` is a model with a second group, in which a token attends to --window blocks. The eviction of the adaptive policy depends a
 little on the names of the blocks: its figures are the worst of four.
 """
@@ -121,7 +121,7 @@ def times(requests: int, cached: int, steps: int, repeat: int) -> None:
         for each, running in under_test.items():
             rounds[each].append(statistics.median(running.step() for _ in range(steps // repeat)))
     print(
-        f"{requests} running requests, {cached} blocks, all cached: microseconds in the manager a step, medians of {repeat} rounds"
+        f"{requests} running requests, {cached} cached blocks: microseconds in the manager a step, medians of {repeat} rounds"
     )
     for each, taken in rounds.items():
         print(f"  {each:18} {statistics.median(taken) * 1e6:.0f}")

@@ -139,8 +139,8 @@ class GpuCoordinator:
         return sum(group.lacks(count, tokens, computed, whole=whole) for group, count in zip(self.groups, have))
 
     def extend(self, lease: Lease, tokens: int, computed: int = 0, unzeroed: Sequence[int] = ()) -> tuple[list[int], ...] | None:
-        """Adds blocks for so many tokens. Returns the new ones by group, or None if there is no room. What a connector fills comes
-        piece by piece (`computed`), so that a window never has more blocks than it needs."""
+        """Adds blocks for so many tokens. Returns the new ones by group, or None if there is no room. What a connector fills
+        comes piece by piece (`computed`), so that a window never has more blocks than it needs."""
         assert lease.held is not None
         had = lease.counts
         try:
@@ -184,9 +184,9 @@ class GpuCoordinator:
     def commit(self, lease: Lease, tokens: int) -> None:
         """Other requests can hit the blocks of so many tokens.
 
-        They may be written by the step that is planned now: vLLM's steps run one after another, so a later one finds them written,
-        and so does a request of the same step, because a layer writes before it reads. For the same reason a block that is released
-        can be given out at once: vLLM itself waits (pop_blocks_for_free) where a connector may write out of this order.
+        They may be written by the step that is planned now: vLLM's steps run one after another, so a later one finds them
+        written, and so does a request of the same step, because a layer writes before it reads. For the same reason a block that
+        is released can be given out at once: vLLM itself waits (pop_blocks_for_free) where a connector may write out of order.
         """
         units = min((tokens - self.num_reprefillable_tokens) // self._unit, len(lease.request.block_hashes) // self._ratio)
         begin = lease.committed
@@ -203,8 +203,8 @@ class GpuCoordinator:
         lease.commit_at = (units + 1) * self._unit + self.num_reprefillable_tokens
 
     def settle(self, lease: Lease, computed: int) -> None:
-        """With windows: so many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows have
-        left behind: these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
+        """With windows: so many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows
+        have left behind: these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
         if lease.loads:
             return
         computed = min(computed, lease.capacity)
