@@ -51,7 +51,8 @@ def own_manager(blocks: int, *specs: Any, hash_block: int = BLOCK, **options: An
     groups = [KVCacheGroupSpec([f"layer.{i}"], spec) for i, spec in enumerate(specs or (full(),))]
     largest = max(group.kv_cache_spec.block_size for group in groups)
     return KVCacheManager(
-        KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups),
+        # 0 is what vLLM has for prefix_cache_retention_interval, if nothing is said.
+        KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups, prefix_cache_retention_interval=0),
         max_model_len=4096,
         scheduler_block_size=largest,
         hash_block_size=hash_block,
@@ -89,7 +90,7 @@ def tokens(count: int, first: int = 0) -> list[int]:
     return list(range(first, first + count))
 
 
-def admit(manager: GpuManager, request: Request, count: int | None = None, **options: Any) -> Any:
+def admit(manager: KVCacheManager, request: Request, count: int | None = None, **options: Any) -> Any:
     """As the scheduler admits a request: what it finds, and blocks for `count` more tokens."""
     found, hit, _ = manager.get_computed_blocks(request)
     new = manager.allocate_slots(request, count or request.num_tokens - hit, hit, found, **options)
@@ -104,7 +105,7 @@ def published(hashes: list[bytes]) -> list[bytes | int]:
     return [maybe_convert_block_hash(each) for each in hashes]
 
 
-def finish(manager: GpuManager, request: Request) -> None:
+def finish(manager: KVCacheManager, request: Request) -> None:
     request.status = RequestStatus.FINISHED_STOPPED
     manager.free(request)
 
@@ -184,6 +185,24 @@ def test_windows_keep_what_a_later_hit_needs(manager_of: Any) -> None:
     assert hits(prompt + tokens(100, 1000)) == 20 * BLOCK
     assert hits(tokens(10 * BLOCK) + tokens(100, 2000)) == 0, "no window was kept there"
     assert hits(tokens(10 * BLOCK) + tokens(100, 3000)) == 10 * BLOCK, "now it is"
+
+
+@pytest.mark.parametrize("use_eagle", [False, True], ids=["", "draft-model"])
+@pytest.mark.parametrize("specs", [(full(),), (full(), sliding(40)), (sliding(40),), (full(2 * BLOCK), sliding(70))])
+def test_no_fewer_hits_than_vllms_manager(manager_of: Any, specs: tuple[Any, ...], use_eagle: bool) -> None:
+    """Of the same prompt, of its continuation, and of a prompt that goes apart, in memory that is large enough."""
+    for length in range(1, 130, 3):
+        theirs, ours = own_manager(200, *specs, use_eagle=use_eagle), manager_of(200, *specs, use_eagle=use_eagle)
+        found: list[list[int]] = [[], []]
+        prompts = [tokens(length), tokens(length), tokens(length + 40), tokens(max(1, length - 30)) + tokens(60, 500)]
+        for prompt in [*prompts, *prompts]:
+            for hits, manager in zip(found, (theirs, ours), strict=True):
+                request = a_request("a", prompt)
+                hits.append(manager.get_computed_blocks(request)[1])
+                assert admit(manager, request) is not None
+                finish(manager, request)
+        assert all(mine >= other for mine, other in zip(found[1], found[0], strict=True)), (length, found)
+        assert len(specs) > 1 or specs[0] != full() or found[1] == found[0], "with full attention, the same"
 
 
 def test_a_session_of_streamed_input_changes_names(manager_of: Any) -> None:

@@ -44,9 +44,10 @@ class GpuCoordinator:
         self._caching = own.block_pool.enable_caching
         self._windows = [group for group in self.groups if group.window]
         self._pool_units = (own.block_pool.num_gpu_blocks - 1) * max(group.units for group in self.groups)
-        self._boundaries = Boundaries(
-            self._unit, self._ratio, math.lcm(*sizes), self._pool_units, math.lcm(*sizes) if own.eagle_group_ids else 0
-        )
+        alignment = math.lcm(*sizes)
+        self._aligned_units = alignment // self._unit
+        dropped = alignment if own.eagle_group_ids else 0
+        self._boundaries = Boundaries(self._unit, self._ratio, alignment, self._pool_units, dropped)
         # The blocks are in the workers' memory, which Terrace never touches here: a device without bytes gives out their numbers.
         self.cache = Cache(
             {
@@ -80,14 +81,17 @@ class GpuCoordinator:
         self, block_hashes: Sequence[bytes], max_cache_hit_length: int
     ) -> tuple[tuple[list[Any], ...], int, int]:
         """Number of cached leading tokens, with as many stand-ins for their blocks."""
-        units = min(max_cache_hit_length // self._unit, len(block_hashes) // self._ratio)
+        most = max_cache_hit_length // self._unit
+        # A draft model needs the hidden states of the last block that was found, which is computed again. With several groups, this
+        # may be the block of the token that is computed in any case, as in vLLM.
+        drops = bool(self.eagle_group_ids)
+        units = min(most + (self._aligned_units if drops and len(self.groups) > 1 else 0), len(block_hashes) // self._ratio)
         found = 0
         if units > 0 and not self._evict_wrong():
             raw = joined(block_hashes, 0, units, self._ratio)
             found = self._match(raw)
-            if found and self.eagle_group_ids:
-                # The draft model needs the hidden states of the last block, which is computed again.
-                found = self._match(raw[: KEY_BYTES * (found - 1)])
+            if found and drops:
+                found = self._match(raw[: KEY_BYTES * min(found - 1, most)])
         tokens = found * self._unit
         return tuple([FOUND] * (tokens // group.block_size) for group in self.groups), tokens, 0
 
