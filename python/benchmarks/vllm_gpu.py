@@ -9,8 +9,8 @@ memory. The managers take turns; the figures are medians over the rounds of the 
 
 The traces are files *.jsonl or *.jsonl.gz of requests with "hash_ids", one block each. Requests come one at a time: each takes
 what it finds, computes the rest and ends. The hit rate is the share of blocks that were found; the last one of a prompt never is.
-`window` is a model with a second group, in which a token attends to --window blocks. The eviction of the adaptive policy depends a
-little on the names of the blocks: its figures are the worst of four.
+`window` is a model with a second group, in which a token attends to --window blocks. The eviction of the adaptive policy depends
+a little on the names of the blocks: its figures are the worst of four.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class GpuCoordinator:
     ) -> tuple[tuple[list[Any], ...], int, int]:
         """Number of cached leading tokens, with as many stand-ins for their blocks."""
         most = max_cache_hit_length // self._unit
-        # A draft model needs the hidden states of the last block that was found, which is computed again. With several groups, this
-        # may be the block of the token that is computed in any case, as in vLLM.
+        # A draft model needs the hidden states of the last block that was found, which is computed again. With several groups,
+        # this may be the block of the token that is computed in any case, as in vLLM.
         drops = bool(self.eagle_group_ids)
         units = min(most + (self._aligned_units if drops and len(self.groups) > 1 else 0), len(block_hashes) // self._ratio)
         found = 0
