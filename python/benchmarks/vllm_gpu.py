@@ -1,14 +1,16 @@
 """Terrace as vLLM's manager of GPU memory beside vLLM's own, in one run: time in the manager per step, and hit rates on traces.
 
     python vllm_gpu.py [--requests 256] [--cached 100000] [--steps 320] [--repeat 5] [--traces DIR] [--hit-blocks 3000,1000]
+                       [--window 4]
 
 Needs vLLM. Steps: each running request gets a token, as in vLLM's asynchronous scheduler: a call of allocate_slots, and one of
 cache_blocks with the token that has come. Every 16th needs a block, which evicts a cached one, because --cached blocks fill the
 memory. The managers take turns; the figures are medians over the rounds of the medians over the steps, in microseconds a step.
 
-The traces are files *.jsonl or *.jsonl.gz of requests with "hash_ids", one block each. Requests come one at a time, each asks for
-what it finds, computes the rest and ends. The hit rate is the share of blocks that were found, without the last one of a prompt if
-all are there. Terrace's eviction depends a little on the names of the blocks: its figures are the worst of four.
+The traces are files *.jsonl or *.jsonl.gz of requests with "hash_ids", one block each. Requests come one at a time: each takes
+what it finds, computes the rest and ends. The hit rate is the share of blocks that were found; the last one of a prompt never is.
+`window` is a model with a second group, in which a token attends to --window blocks. The eviction of the adaptive policy depends
+a little on the names of the blocks: its figures are the worst of four.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
 from vllm.v1.request import Request, RequestStatus
 
 from terrace_kv.vllm.gpu_manager import GpuManager
@@ -38,10 +40,14 @@ BLOCK = 16
 NAMESPACES = 4
 
 
-def own(blocks: int) -> KVCacheManager:
-    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
+def own(blocks: int, window: int = 0) -> KVCacheManager:
+    shape = {"block_size": BLOCK, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+    groups = [KVCacheGroupSpec(["layer"], FullAttentionSpec(**shape))]
+    if window:
+        groups.append(KVCacheGroupSpec(["window"], SlidingWindowSpec(**shape, sliding_window=window * BLOCK)))
     return KVCacheManager(
-        KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]),
+        # 0 is what vLLM has for prefix_cache_retention_interval, if nothing is said.
+        KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups, prefix_cache_retention_interval=0),
         max_model_len=1 << 20,
         scheduler_block_size=BLOCK,
         hash_block_size=BLOCK,
@@ -49,10 +55,11 @@ def own(blocks: int) -> KVCacheManager:
     )
 
 
-MAKERS: dict[str, Callable[[int], Any]] = {
+Maker = Callable[[int, int], Any]  # of a manager, from numbers: of blocks, and the blocks of a window
+MAKERS: dict[str, Maker] = {
     "vllm": own,
-    "terrace adaptive": lambda blocks: GpuManager(own(blocks)),
-    "terrace lru": lambda blocks: GpuManager(own(blocks), {"policy": "lru"}),
+    "terrace adaptive": lambda blocks, window: GpuManager(own(blocks, window), {"policy": "adaptive"}),
+    "terrace lru": lambda blocks, window: GpuManager(own(blocks, window), {"policy": "lru"}),
 }
 
 
@@ -108,13 +115,13 @@ class Steps:
 
 
 def times(requests: int, cached: int, steps: int, repeat: int) -> None:
-    under_test = {each: Steps(make(cached), requests, cached) for each, make in MAKERS.items()}
+    under_test = {each: Steps(make(cached, 0), requests, cached) for each, make in MAKERS.items()}
     rounds: dict[str, list[float]] = {each: [] for each in under_test}
     for _ in range(repeat):
         for each, running in under_test.items():
             rounds[each].append(statistics.median(running.step() for _ in range(steps // repeat)))
     print(
-        f"{requests} running requests, {cached} blocks, all cached: microseconds in the manager a step, medians of {repeat} rounds"
+        f"{requests} running requests, {cached} cached blocks: microseconds in the manager a step, medians of {repeat} rounds"
     )
     for each, taken in rounds.items():
         print(f"  {each:18} {statistics.median(taken) * 1e6:.0f}")
@@ -147,6 +154,7 @@ def main() -> None:
     arguments.add_argument("--repeat", type=int, default=5)
     arguments.add_argument("--traces", type=Path, default=os.environ.get("TERRACE_TRACES"))
     arguments.add_argument("--hit-blocks", default="3000,1000")
+    arguments.add_argument("--window", type=int, default=4)
     given = arguments.parse_args()
     times(given.requests, given.cached, given.steps, given.repeat)
     if given.traces is None:
@@ -154,11 +162,13 @@ def main() -> None:
         return
     for file in sorted(Path(given.traces).glob("*.jsonl*")):
         for blocks in map(int, given.hit_blocks.split(",")):
-            rates = {
-                each: min(hit_rate(make(blocks), file, i) for i in range(NAMESPACES if "adaptive" in each else 1))
-                for each, make in MAKERS.items()
-            }
-            print(f"{file.name}, {blocks} blocks: " + ", ".join(f"{each} {rate:.4f}" for each, rate in rates.items()), flush=True)
+            for window in (0, given.window):
+                rates = {
+                    each: min(hit_rate(make(blocks, window), file, i) for i in range(NAMESPACES if "adaptive" in each else 1))
+                    for each, make in MAKERS.items()
+                }
+                what = f"{file.name}, {blocks} blocks" + (f", window of {window}" if window else "")
+                print(f"{what}: " + ", ".join(f"{each} {rate:.4f}" for each, rate in rates.items()), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A real vLLM engine on the CPU, whose GPU memory is managed by TerraceScheduler. Tokens, log-probabilities and hits are those of an
-engine with vLLM's own manager. What the KV cache has matters: test_vllm_engine shows that zeros in it change the output."""
+"""A real vLLM engine on the CPU, whose GPU memory is managed by TerraceScheduler. Tokens, log-probabilities and hits are those of
+an engine with vLLM's own manager. What the KV cache has matters: test_vllm_engine shows that zeros in it change the output."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_the_same_output_and_hits(model: Path) -> None:
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_little_memory(model: Path, windowed: Path, groups: int) -> None:
-    """Requests are preempted, at other times than with vLLM's manager, so a token that is computed again may be rounded differently
-    then; with float32 this changes no token."""
+    """Requests are preempted, at other times than with vLLM's manager, so a token that is computed again may be rounded
+    differently then; with float32 this changes no token."""
     steps = [
         *ONE_BY_ONE,
         {"prompts": OTHERS, "generate": 100},

@@ -136,6 +136,21 @@ def test_a_step_of_many_requests_is_one_call(engine):
         request.release(0)
 
 
+def test_room_and_the_slots_that_were_added():
+    """Without memory of an engine, a device of a byte a block gives out numbers of slots. Slot 0 is the null block."""
+    config = {"pool": [{"block-bytes": 1, "device-blocks": 10, "host-blocks": 0, "null-block": True}], "device": {"reserve-max": 0}}
+    with Cache(config) as cache:
+        chain = Chain(ROOT, UNIT, range(3 * UNIT))
+        assert cache.device_room() == 9
+        with cache.acquire(chain.keys) as request:
+            assert request.slots_from(0) == [1, 2, 3] and cache.device_room() == 6
+            request.extend(2)
+            assert request.slots_from(3) == [4, 5] and request.slots_from(5) == [] and request.slots_from(9) == []
+            request.commit(chain.keys)
+            request.release(0)
+        assert cache.device_room() == 9, "cached blocks can be evicted"
+
+
 def test_a_schedule_of_random_requests_serves_the_right_bytes(tmp_path):
     engine = Engine(tmp_path)
     choose = random.Random(7)

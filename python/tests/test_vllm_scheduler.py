@@ -1,62 +1,24 @@
-"""Terrace in the place of vLLM's KVCacheManager, with vLLM's own requests, configurations and scheduler."""
+"""Terrace in the place of vLLM's KVCacheManager, with vLLM's own requests and configurations."""
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm_modules import IS_REAL
 
-if importlib.util.find_spec("vllm") is None:
+if not IS_REAL:
     pytest.skip("vLLM is not installed; tools/check --engines installs it", allow_module_level=True)
 
-import torch  # noqa: E402
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored  # noqa: E402
-from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector  # noqa: E402
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector  # noqa: E402
-from vllm.sampling_params import SamplingParams  # noqa: E402
-from vllm.utils.hashing import sha256  # noqa: E402
-from vllm.utils.import_utils import resolve_obj_by_qualname  # noqa: E402
 from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: E402
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, maybe_convert_block_hash  # noqa: E402
-from vllm.v1.kv_cache_interface import (  # noqa: E402
-    ChunkedLocalAttentionSpec,
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-    SlidingWindowSpec,
-)
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
+from vllm_requests import BLOCK, a_request, full, own_manager, sliding, tokens  # noqa: E402
 
-import terrace_kv.vllm  # noqa: E402
-from terrace_kv.vllm import scheduler as scheduler_module  # noqa: E402
 from terrace_kv.vllm.gpu_manager import GpuManager  # noqa: E402
-
-BLOCK = 16
-init_none_hash(sha256)
-
-
-def full(block: int = BLOCK) -> FullAttentionSpec:
-    return FullAttentionSpec(block_size=block, num_kv_heads=1, head_size=1, dtype=torch.float32)
-
-
-def sliding(window: int, block: int = BLOCK) -> SlidingWindowSpec:
-    return SlidingWindowSpec(block_size=block, num_kv_heads=1, head_size=1, dtype=torch.float32, sliding_window=window)
-
-
-def own_manager(blocks: int, *specs: Any, hash_block: int = BLOCK, **options: Any) -> KVCacheManager:
-    groups = [KVCacheGroupSpec([f"layer.{i}"], spec) for i, spec in enumerate(specs or (full(),))]
-    largest = max(group.kv_cache_spec.block_size for group in groups)
-    return KVCacheManager(
-        KVCacheConfig(num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=4096,
-        scheduler_block_size=largest,
-        hash_block_size=hash_block,
-        **{"log_stats": True, **options},
-    )
 
 
 @pytest.fixture
@@ -72,24 +34,7 @@ def manager_of(request: pytest.FixtureRequest) -> Any:
         each.close()
 
 
-def a_request(name: str, tokens: list[int], hash_block: int = BLOCK, **options: Any) -> Request:
-    given = SamplingParams(max_tokens=1000, extra_args=options.pop("extra", None))
-    given.update_from_generation_config({}, 1 << 20)
-    return Request(
-        request_id=name,
-        prompt_token_ids=tokens,
-        sampling_params=given,
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(hash_block, sha256),
-        **options,
-    )
-
-
-def tokens(count: int, first: int = 0) -> list[int]:
-    return list(range(first, first + count))
-
-
-def admit(manager: GpuManager, request: Request, count: int | None = None, **options: Any) -> Any:
+def admit(manager: KVCacheManager, request: Request, count: int | None = None, **options: Any) -> Any:
     """As the scheduler admits a request: what it finds, and blocks for `count` more tokens."""
     found, hit, _ = manager.get_computed_blocks(request)
     new = manager.allocate_slots(request, count or request.num_tokens - hit, hit, found, **options)
@@ -104,7 +49,7 @@ def published(hashes: list[bytes]) -> list[bytes | int]:
     return [maybe_convert_block_hash(each) for each in hashes]
 
 
-def finish(manager: GpuManager, request: Request) -> None:
+def finish(manager: KVCacheManager, request: Request) -> None:
     request.status = RequestStatus.FINISHED_STOPPED
     manager.free(request)
 
@@ -184,6 +129,24 @@ def test_windows_keep_what_a_later_hit_needs(manager_of: Any) -> None:
     assert hits(prompt + tokens(100, 1000)) == 20 * BLOCK
     assert hits(tokens(10 * BLOCK) + tokens(100, 2000)) == 0, "no window was kept there"
     assert hits(tokens(10 * BLOCK) + tokens(100, 3000)) == 10 * BLOCK, "now it is"
+
+
+@pytest.mark.parametrize("use_eagle", [False, True], ids=["", "draft-model"])
+@pytest.mark.parametrize("specs", [(full(),), (full(), sliding(40)), (sliding(40),), (full(2 * BLOCK), sliding(70))])
+def test_no_fewer_hits_than_vllms_manager(manager_of: Any, specs: tuple[Any, ...], use_eagle: bool) -> None:
+    """Of the same prompt, of its continuation, and of a prompt that goes apart, in memory that is large enough."""
+    for length in range(1, 130, 3):
+        theirs, ours = own_manager(200, *specs, use_eagle=use_eagle), manager_of(200, *specs, use_eagle=use_eagle)
+        found: list[list[int]] = [[], []]
+        prompts = [tokens(length), tokens(length), tokens(length + 40), tokens(max(1, length - 30)) + tokens(60, 500)]
+        for prompt in [*prompts, *prompts]:
+            for hits, manager in zip(found, (theirs, ours), strict=True):
+                request = a_request("a", prompt)
+                hits.append(manager.get_computed_blocks(request)[1])
+                assert admit(manager, request) is not None
+                finish(manager, request)
+        assert all(mine >= other for mine, other in zip(found[1], found[0], strict=True)), (length, found)
+        assert len(specs) > 1 or specs[0] != full() or found[1] == found[0], "with full attention, the same"
 
 
 def test_a_session_of_streamed_input_changes_names(manager_of: Any) -> None:
@@ -409,89 +372,6 @@ def test_a_session_that_has_ended_goes_first(manager_of: Any, hint: dict[str, An
         for name, start in (("other", 500), ("first", 0))
     }
     assert max(found, key=lambda name: found[name]) == kept
-
-
-class Binds(OffloadingConnector):
-    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
-        pass
-
-
-PARALLEL = {"decode_context_parallel_size": 1, "prefill_context_parallel_size": 1}
-
-
-def objections(own: KVCacheManager, connector: Any = None, **parallel: int) -> list[str]:
-    config = SimpleNamespace(parallel_config=SimpleNamespace(**{**PARALLEL, **parallel}))
-    return list(scheduler_module.objections(SimpleNamespace(vllm_config=config, connector=connector), own))
-
-
-def made(kind: type) -> Any:
-    return kind.__new__(kind)
-
-
-def test_what_is_taken() -> None:
-    assert objections(own_manager(10, full(), sliding(40))) == []
-    assert objections(own_manager(10), made(OffloadingConnector)) == []
-
-
-def chunked() -> ChunkedLocalAttentionSpec:
-    return ChunkedLocalAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32, attention_chunk_size=32)
-
-
-def mamba() -> MambaSpec:
-    return MambaSpec(block_size=BLOCK, shapes=((1,),), dtypes=(torch.float32,), mamba_cache_mode="align")
-
-
-@pytest.mark.parametrize(
-    "options, says",
-    [
-        ({"decode_context_parallel_size": 2}, "decode_context_parallel_size is 2, must be 1"),
-        ({"prefill_context_parallel_size": 2}, "prefill_context_parallel_size is 2, must be 1"),
-        ({"metrics": True}, "kv_cache_metrics is on, must be off"),
-        ({"specs": (full(), chunked())}, "KV cache group 1 is ChunkedLocalAttentionSpec, for vLLM's Chunked"),
-        ({"specs": (full(), mamba())}, "KV cache group 1 is MambaSpec, for vLLM's MambaManager; only full attention"),
-        ({"specs": ()}, "the model has no KV cache"),
-        ({"connector": Binds}, "kv_connector Binds works on vLLM's own block pool"),
-    ],
-)
-def test_what_is_refused(options: dict[str, Any], says: str) -> None:
-    own = own_manager(10, *options.get("specs", ()))
-    if options.get("specs") == ():
-        own.coordinator.single_type_managers = ()
-    if options.get("metrics"):
-        own.metrics_collector = object()
-    connector = made(options["connector"]) if "connector" in options else None
-    sizes = {name: value for name, value in options.items() if name in PARALLEL}
-    (objection,) = objections(own, connector, **sizes)
-    assert objection.startswith(says)
-
-
-def test_hits_within_a_block_are_refused() -> None:
-    own = own_manager(10, full(2 * BLOCK), sliding(40, 2 * BLOCK))
-    own.coordinator.enable_partial_hash_hits = True
-    assert [each.split(" is ")[0] for each in objections(own)] == ["prefix_match_unit"]
-
-
-def test_connectors_within_another() -> None:
-    several = made(MultiConnector)
-    several._connectors = [made(OffloadingConnector)]
-    assert objections(own_manager(10), several) == []
-    several._connectors.append(made(Binds))
-    assert len(objections(own_manager(10), several)) == 1
-
-
-def test_options() -> None:
-    config = SimpleNamespace(additional_config={"terrace": {"policy": "lru"}, "other": 1})
-    assert scheduler_module.terrace_options(config) == {"policy": "lru"}
-    assert scheduler_module.terrace_options(SimpleNamespace(additional_config={})) == {}
-    config.additional_config["terrace"] = {"storage": {}}
-    with pytest.raises(ValueError, match="storage in additional_config"):
-        scheduler_module.terrace_options(config)
-
-
-def test_the_name_of_the_scheduler() -> None:
-    assert resolve_obj_by_qualname("terrace_kv.vllm.TerraceScheduler") is scheduler_module.TerraceScheduler
-    with pytest.raises(AttributeError):
-        terrace_kv.vllm.Unknown  # noqa: B018
 
 
 class Gpu:

@@ -79,8 +79,8 @@ class Group:
         return max(0, tokens - self.window + 1) // self.block_size if self.window else 0
 
     def lacks(self, have: int, tokens: int, computed: int, *, whole: bool) -> int:
-        """Blocks that a sequence with so many blocks needs for so many tokens. For the whole sequence, a window is counted as long
-        as its blocks are used again."""
+        """Blocks that a sequence with so many blocks needs for so many tokens. For the whole sequence, a window counts as long as
+        its blocks are used again."""
         needed = self.blocks_for(tokens)
         if whole and self._blocks_max is not None:
             needed = min(needed, self._blocks_max)

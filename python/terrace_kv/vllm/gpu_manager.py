@@ -44,9 +44,10 @@ class GpuCoordinator:
         self._caching = own.block_pool.enable_caching
         self._windows = [group for group in self.groups if group.window]
         self._pool_units = (own.block_pool.num_gpu_blocks - 1) * max(group.units for group in self.groups)
-        self._boundaries = Boundaries(
-            self._unit, self._ratio, math.lcm(*sizes), self._pool_units, math.lcm(*sizes) if own.eagle_group_ids else 0
-        )
+        alignment = math.lcm(*sizes)
+        self._aligned_units = alignment // self._unit
+        dropped = alignment if own.eagle_group_ids else 0
+        self._boundaries = Boundaries(self._unit, self._ratio, alignment, self._pool_units, dropped)
         # The blocks are in the workers' memory, which Terrace never touches here: a device without bytes gives out their numbers.
         self.cache = Cache(
             {
@@ -80,14 +81,17 @@ class GpuCoordinator:
         self, block_hashes: Sequence[bytes], max_cache_hit_length: int
     ) -> tuple[tuple[list[Any], ...], int, int]:
         """Number of cached leading tokens, with as many stand-ins for their blocks."""
-        units = min(max_cache_hit_length // self._unit, len(block_hashes) // self._ratio)
+        most = max_cache_hit_length // self._unit
+        # A draft model needs the hidden states of the last block that was found, which is computed again. With several groups,
+        # this may be the block of the token that is computed in any case, as in vLLM.
+        drops = bool(self.eagle_group_ids)
+        units = min(most + (self._aligned_units if drops and len(self.groups) > 1 else 0), len(block_hashes) // self._ratio)
         found = 0
         if units > 0 and not self._evict_wrong():
             raw = joined(block_hashes, 0, units, self._ratio)
             found = self._match(raw)
-            if found and self.eagle_group_ids:
-                # The draft model needs the hidden states of the last block, which is computed again.
-                found = self._match(raw[: KEY_BYTES * (found - 1)])
+            if found and drops:
+                found = self._match(raw[: KEY_BYTES * min(found - 1, most)])
         tokens = found * self._unit
         return tuple([FOUND] * (tokens // group.block_size) for group in self.groups), tokens, 0
 
@@ -139,8 +143,8 @@ class GpuCoordinator:
         return sum(group.lacks(count, tokens, computed, whole=whole) for group, count in zip(self.groups, have))
 
     def extend(self, lease: Lease, tokens: int, computed: int = 0, unzeroed: Sequence[int] = ()) -> tuple[list[int], ...] | None:
-        """Adds blocks for so many tokens. Returns the new ones by group, or None if there is no room. What a connector fills comes
-        piece by piece (`computed`), so that a window never has more blocks than it needs."""
+        """Adds blocks for so many tokens. Returns the new ones by group, or None if there is no room. What a connector fills
+        comes piece by piece (`computed`), so that a window never has more blocks than it needs."""
         assert lease.held is not None
         had = lease.counts
         try:
@@ -173,11 +177,6 @@ class GpuCoordinator:
         lease.capacity = units * self._unit
         lease.counts = [-(-units // group.units) for group in self.groups]
 
-    def give_up(self, lease: Lease, computed: int) -> None:
-        """Gives up blocks before the windows of the first token to compute, of hits and of what a connector fills."""
-        if computed >= lease.advance_at:
-            self._advance(lease, computed)
-
     def _advance(self, lease: Lease, computed: int) -> None:
         assert lease.held is not None
         lease.held.advance(computed)
@@ -189,9 +188,9 @@ class GpuCoordinator:
     def commit(self, lease: Lease, tokens: int) -> None:
         """Other requests can hit the blocks of so many tokens.
 
-        They may be written by the step that is planned now: vLLM's steps run one after another, so a later one finds them written,
-        and so does a request of the same step, because a layer writes before it reads. For the same reason a block that is released
-        can be given out at once: vLLM itself waits (pop_blocks_for_free) where a connector may write out of this order.
+        They may be written by the step that is planned now: vLLM's steps run one after another, so a later one finds them
+        written, and so does a request of the same step, because a layer writes before it reads. For the same reason a block that
+        is released can be given out at once: vLLM itself waits (pop_blocks_for_free) where a connector may write out of order.
         """
         units = min((tokens - self.num_reprefillable_tokens) // self._unit, len(lease.request.block_hashes) // self._ratio)
         begin = lease.committed
@@ -208,8 +207,8 @@ class GpuCoordinator:
         lease.commit_at = (units + 1) * self._unit + self.num_reprefillable_tokens
 
     def settle(self, lease: Lease, computed: int) -> None:
-        """With windows: so many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows have
-        left behind: these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
+        """With windows: so many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows
+        have left behind: these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
         if lease.loads:
             return
         computed = min(computed, lease.capacity)
@@ -387,10 +386,7 @@ class GpuManager(KVCacheManager):
             new = GpuBlocks(ids)
         if delay_cache_blocks:
             lease.loads = True
-        if self._has_windows:
-            if is_new:
-                coordinator.give_up(lease, computed)
-        elif main >= lease.commit_at and not delay_cache_blocks:
+        elif main >= lease.commit_at and not self._has_windows:
             coordinator.commit(lease, min(main, request.num_tokens))
         return new
 
