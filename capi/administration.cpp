@@ -35,6 +35,26 @@ terrace_cache_event to_c(const KvEvent& event) {
   return to;
 }
 
+/// The counts that caches of both kinds have.
+template <class Statistics>
+void put_common(const Cache& cache, Statistics& value) {
+  const ManagerStats stats = cache.stats();
+  const MovedTotals moved = cache.moved();
+  const Usage host = cache.usage(Tier::host);
+  value.host_blocks = host.blocks;
+  value.host_free = host.free;
+  value.evicted_host = stats.evicted_host;
+  value.dropped_lost = stats.dropped_lost;
+  value.swapped_out_bytes = count(moved.swap_out.bytes);
+  value.swapped_in_bytes = count(moved.swap_in.bytes);
+  value.storage_read_bytes = count(moved.storage_reads.bytes);
+  value.storage_written_bytes = count(moved.storage_writes.bytes);
+  value.durable_blocks = cache.durability().durable_blocks;
+  value.erasing = cache.erasing() ? 1 : 0;
+  value.shared_off = cache.shared_is_off() ? 1 : 0;
+  value.link_down = cache.link_health().in_use ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace terrace::capi
 
@@ -103,10 +123,9 @@ terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace
   return on(cache, __func__, [&] {
     const terrace::Cache& of = cache->cache();
     const terrace::ManagerStats stats = of.stats();
-    const terrace::MovedTotals moved = of.moved();
     const terrace::Usage device = cache->offload ? terrace::Usage{} : of.usage(terrace::Tier::device);
-    const terrace::Usage host = of.usage(terrace::Tier::host);
     terrace_cache_statistics value{};
+    put_common(of, value);
     value.requests = stats.requests.requests;
     value.asked = stats.requests.asked;
     value.found_device = stats.requests.found[terrace::Source::device];
@@ -123,20 +142,8 @@ terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace
     value.device_blocks = device.blocks;
     value.device_free = device.free;
     value.device_evictable = device.evictable;
-    value.host_blocks = host.blocks;
-    value.host_free = host.free;
     value.evicted_device = stats.evicted_device;
-    value.evicted_host = stats.evicted_host;
-    value.dropped_lost = stats.dropped_lost;
-    value.swapped_out_bytes = count(moved.swap_out.bytes);
-    value.swapped_in_bytes = count(moved.swap_in.bytes);
-    value.storage_read_bytes = count(moved.storage_reads.bytes);
-    value.storage_written_bytes = count(moved.storage_writes.bytes);
-    value.durable_blocks = of.durability().durable_blocks;
     value.live = cache->live.size();
-    value.erasing = of.erasing() ? 1 : 0;
-    value.shared_off = of.shared_is_off() ? 1 : 0;
-    value.link_down = of.link_health().in_use ? 0 : 1;
     value.cleared = static_cast<uint64_t>(of.status());
     write_struct("out", value, out);
   });
@@ -144,11 +151,10 @@ terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace
 
 terrace_status terrace_offload_read_statistics(const terrace_cache* cache, terrace_offload_statistics* out) {
   return on(cache, __func__, [&] {
-    const terrace::OffloadTotals jobs = cache->offload->totals();
-    const terrace::ManagerStats stats = cache->cache().stats();
-    const terrace::MovedTotals moved = cache->cache().moved();
-    const terrace::Usage host = cache->cache().usage(terrace::Tier::host);
+    const terrace::OffloadCache& offload = jobs_of(*cache);
+    const terrace::OffloadTotals jobs = offload.totals();
     terrace_offload_statistics value{};
+    put_common(cache->cache(), value);
     value.jobs = jobs.jobs;
     value.refused = jobs.refused;
     value.loaded_host = jobs.loaded_host;
@@ -162,29 +168,17 @@ terrace_status terrace_offload_read_statistics(const terrace_cache* cache, terra
     value.joined = jobs.joined;
     value.late = jobs.late;
     value.unconfirmed = jobs.unconfirmed;
-    value.blocks_in_flight = cache->offload->blocks_in_flight();
-    value.host_blocks = host.blocks;
-    value.host_free = host.free;
-    value.evicted_host = stats.evicted_host;
-    value.dropped_lost = stats.dropped_lost;
-    value.swapped_out_bytes = count(moved.swap_out.bytes);
-    value.swapped_in_bytes = count(moved.swap_in.bytes);
-    value.storage_read_bytes = count(moved.storage_reads.bytes);
-    value.storage_written_bytes = count(moved.storage_writes.bytes);
-    value.durable_blocks = cache->cache().durability().durable_blocks;
+    value.blocks_in_flight = offload.blocks_in_flight();
     const terrace::SharedTotals shared = cache->cache().shared_totals();
     value.loaded_shared = jobs.loaded_shared;
     value.shared_asked = shared.asked;
     value.shared_there = shared.there;
     value.shared_written = shared.written;
     value.shared_present = shared.present;
-    value.erasing = cache->cache().erasing() ? 1 : 0;
-    value.shared_off = cache->cache().shared_is_off() ? 1 : 0;
     value.loads = jobs.loads;
     value.stores = jobs.stores;
     value.asked = jobs.asked;
     value.found = jobs.found;
-    value.link_down = cache->cache().link_health().in_use ? 0 : 1;
     write_struct("out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
   });
 }

@@ -82,6 +82,9 @@ int32_t terrace_cache_destroy(terrace_cache* cache, int64_t timeout) {
   if (cache == nullptr || !cache->is_here()) return 1;
   {
     const terrace::Turn turn = cache->take_turn();
+    for (auto& [id, live] : cache->live) {
+      if (live.chain) live.chain->in_use = false;
+    }
     cache->live.clear();
   }
   cache->offload.reset();

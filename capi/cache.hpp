@@ -98,6 +98,8 @@ namespace terrace::capi {
 void check_point(const terrace_cache& cache, uint64_t point, const char* name);
 /// Returns the stream. Throws if it cannot belong to the rank's device.
 [[nodiscard]] StreamRef stream_of(const terrace_cache& cache, void* stream, uint32_t rank);
+/// Returns the cache of jobs. Throws if the cache owns the slots of its devices.
+[[nodiscard]] OffloadCache& jobs_of(const terrace_cache& cache);
 /// Appends the events of one poll of jobs.
 void collect(terrace_cache& cache, std::vector<terrace_offload_event>& to);
 /// Returns the regions of C, by rank and group. Throws if one of them names a rank or a group that does not exist.

@@ -111,14 +111,15 @@ OffloadOrder read_order(terrace_cache& cache, const terrace_order* order, Names 
 /// Makes a call on a cache with jobs.
 template <class Call>
 terrace_status on_jobs(const terrace_cache* cache, std::string_view function, const Call& call) {
-  return on(cache, function, [&] {
-    if (cache->offload) return call(*cache->offload);
-    throw std::invalid_argument{
-        "this cache owns the slots of its devices; jobs are for one that terrace_offload_open() has made"};
-  });
+  return on(cache, function, [&] { return call(jobs_of(*cache)); });
 }
 
 }  // namespace
+
+OffloadCache& jobs_of(const terrace_cache& cache) {
+  if (cache.offload) return *cache.offload;
+  throw std::invalid_argument{"this cache owns the slots of its devices; jobs are for one that terrace_offload_open() has made"};
+}
 
 void collect(terrace_cache& cache, std::vector<terrace_offload_event>& to) {
   for (const OffloadEvent& event : cache.offload->poll()) to.push_back(to_c(event));

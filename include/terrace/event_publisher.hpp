@@ -17,7 +17,8 @@
 
 namespace terrace {
 
-/// Where and how events are published. The names are those of vLLM's KVEventsConfig, where it has the option.
+/// Options of an EventPublisher: where and how it publishes. The names are those of vLLM's KVEventsConfig, where it has the
+/// option.
 struct EventPublisherOptions {
   /// Address of the socket for subscribers: "tcp://ADDRESS:PORT", "tcp://*:PORT" for all interfaces, or "ipc://PATH". If the port
   /// is 0, the system chooses one. Events contain the tokens of prompts, and subscribers are not authenticated, so the default

@@ -6,7 +6,7 @@ import ctypes
 from array import array as packed_array
 from collections.abc import Iterator, Sequence
 from ctypes import byref
-from typing import Union, overload
+from typing import Any, Union, overload
 
 from . import _interface
 from ._library import check, lib
@@ -111,17 +111,33 @@ def keys_of_prefix(key_namespace: bytes, names: Sequence[bytes]) -> Keys:
     return Keys(array, packed.count)
 
 
-def keys_of_tokens(key_namespace: bytes, tokens: Sequence[int], block_tokens: int) -> Keys:
+def keys_of_tokens(key_namespace: bytes, tokens: Any, block_tokens: int) -> Keys:
     """Keys of the full blocks of a prompt. Each key also stands for all tokens before its block."""
     if not 1 <= block_tokens < 1 << 32:
         raise ValueError(f"block_tokens is {block_tokens}, must be from 1 to 2**32 - 1")
-    try:
-        packed = packed_array("I", iter(tokens))  # the values, not the bytes in memory
-    except OverflowError:
-        wrong = next(i for i, token in enumerate(tokens) if not 0 <= token < 1 << 32)
-        raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1") from None
-    address, size = packed.buffer_info()
+    _kept, address, size = token_array(tokens)
     count = size // block_tokens
     array = ctypes.create_string_buffer(KEY_BYTES * count or 1)
     check(lib.terrace_keys_of_tokens(key_namespace, len(key_namespace), None, address, size, block_tokens, array))
     return Keys(array, count)
+
+
+def token_array(tokens: Any) -> tuple[object, int, int]:
+    """Returns an object that owns the tokens as uint32, their address, and their number."""
+    if hasattr(tokens, "__array_interface__"):
+        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+            raise TypeError(f"tokens are an array of {tokens.dtype} with {tokens.ndim} dimensions, must be integers in one dimension")
+        if tokens.size and (tokens.min() < 0 or tokens.max() >= 1 << 32):
+            wrong = next(i for i, token in enumerate(tokens.tolist()) if not 0 <= token < 1 << 32)
+            raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1")
+        packed = tokens.astype("=u4", order="C", copy=False)
+        if packed.strides != (4,):
+            packed = packed.copy()
+        return packed, packed.__array_interface__["data"][0], packed.size
+    try:
+        values = packed_array("I", iter(tokens))  # the values, not the bytes in memory
+    except OverflowError:
+        wrong = next(i for i, token in enumerate(tokens) if not 0 <= token < 1 << 32)
+        raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1") from None
+    address, count = values.buffer_info()
+    return values, address, count

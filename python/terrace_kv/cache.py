@@ -370,7 +370,7 @@ class Cache(AnyCache):
             Busy: There is no room until something in use is released.
             InvalidArgument: It never fits, among others.
         """
-        number = next(self._numbers) if request is None else in_range("request", request, c_uint64)
+        number = self._free_number() if request is None else in_range("request", request, c_uint64)
         given = _interface.Acquire()
         given.request = number
         chain = prompt if isinstance(prompt, Chain) else None
@@ -589,6 +589,10 @@ class Cache(AnyCache):
     @staticmethod
     def _source_of(number: int) -> Source:
         return Source(min(number, Source.SHARED))
+
+    def _free_number(self) -> int:
+        """An id that no live request has, also none that a caller has chosen."""
+        return next(number for number in self._numbers if number not in self._live)
 
     def _call(self, function: Any, request: int, *arguments: Any) -> None:
         with self._lock:

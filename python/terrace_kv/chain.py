@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from array import array as packed_array
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from . import _interface
-from ._keys import KEY_BYTES, Keys
+from ._keys import KEY_BYTES, Keys, token_array
 from ._library import check, lib
 from ._structures import in_range
 
@@ -135,26 +134,3 @@ class Chain:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             lib.terrace_chain_destroy(self._handle)
-
-
-def token_array(tokens: Any) -> tuple[object, int, int]:
-    """Returns an object that owns the tokens as uint32, their address, and their number."""
-    if hasattr(tokens, "__array_interface__"):
-        if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
-            raise TypeError(f"tokens are an array of {tokens.dtype} with {tokens.ndim} dimensions, must be integers in one dimension")
-        if tokens.size and (tokens.min() < 0 or tokens.max() >= 1 << 32):
-            wrong = next(i for i, token in enumerate(tokens.tolist()) if not 0 <= token < 1 << 32)
-            raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1")
-        packed = tokens.astype("=u4", order="C", copy=False)
-        if packed.strides != (4,):
-            packed = packed.copy()
-        return packed, packed.__array_interface__["data"][0], packed.size
-    try:
-        values = packed_array("I", iter(tokens))  # the values, not the bytes in memory
-    except OverflowError:
-        wrong = next(i for i, token in enumerate(tokens) if not 0 <= token < 1 << 32)
-        raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1") from None
-    address, count = values.buffer_info()
-    return values, address, count
-
-

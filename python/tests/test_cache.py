@@ -225,6 +225,9 @@ def test_one_request_cannot_have_what_another_holds(engine):
         first.extend(4)
     first.release()
     first.release()
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(4)), request=first.id + 1) as named:
+        with engine.cache.acquire(Chain(ROOT, UNIT, range(4))) as other:
+            assert other.id != named.id
     assert engine.cache.statistics()["live"] == 0
     with pytest.raises(TerraceError):
         first.block_table()

@@ -13,7 +13,7 @@
 
 namespace terrace::events {
 
-/// What a subscriber needs to know of a block beside its key.
+/// Everything that a subscriber needs to know of a block beside its key.
 struct Description {
   std::vector<TokenId> tokens{};
   std::optional<BlockKey> parent{};

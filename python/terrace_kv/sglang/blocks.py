@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
-from .._keys import KEY_BYTES, Keys, keys_of_names
+from .._keys import KEY_BYTES, Keys, joined, keys_of_names, raw_keys
 from .._interface import CORRUPT, NOT_FOUND, OK
 from .._library import Busy, TerraceError, status_text
 from .._memory import Rows
@@ -52,23 +52,6 @@ def address_of(memory: mmap.mmap) -> int:
         return rows.address
     finally:
         rows.release()
-
-
-def joined(parts: Sequence[bytes]) -> Keys:
-    """Makes one Keys object from the bytes of several keys. The length of each is a multiple of 32."""
-    raw = b"".join(parts)
-    return Keys(ctypes.create_string_buffer(raw, max(1, len(raw))), len(raw) // KEY_BYTES)
-
-
-def raw_keys(keys: Keys, first: int, last: int) -> bytes:
-    """The bytes of the keys from `first` to before `last`."""
-    return keys._array.raw[first * KEY_BYTES : last * KEY_BYTES]
-
-
-def chosen(keys: Keys, indices: Sequence[int]) -> Keys:
-    """The keys at these indices."""
-    raw = keys._array.raw
-    return joined([raw[i * KEY_BYTES : (i + 1) * KEY_BYTES] for i in indices])
 
 
 class _LocalLent:

@@ -373,7 +373,7 @@ struct World {
     }
     stream.check_invariants();
   }
-  /// What a subscriber has to know.
+  /// The state that a subscriber has to know.
   [[nodiscard]] std::map<Subscriber::Place, std::vector<TokenId>> expected() const {
     constexpr std::array media{"GPU", "CPU", "STORAGE"};
     std::map<Subscriber::Place, std::vector<TokenId>> copies;

@@ -38,7 +38,7 @@ struct WireBatch {
 /// Decodes a batch. Throws std::runtime_error if it is no batch, or has anything else in it.
 [[nodiscard]] WireBatch decode_batch(std::string_view payload);
 
-/// What a router knows of one engine: which blocks are where, and their tokens. It ignores a block whose parent it has never
+/// A router's knowledge of one engine: which blocks are where, and their tokens. It ignores a block whose parent it has never
 /// seen.
 class Subscriber {
  public:
