@@ -60,14 +60,15 @@ void put_common(const Cache& cache, Statistics& value) {
 
 terrace_status terrace_cache_clear(terrace_cache* cache, uint32_t flags) {
   return on(cache, __func__, [&]() -> terrace::Result<void> {
-    constexpr uint32_t known =
-        TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | TERRACE_CLEAR_WAIT | TERRACE_CLEAR_IDLE_ONLY | 1U;
+    constexpr uint32_t known = TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | TERRACE_CLEAR_WAIT |
+                               TERRACE_CLEAR_IDLE_ONLY | TERRACE_CLEAR_RELEASE_HOST | 1U;
     if ((flags & ~known) != 0) {
       throw std::invalid_argument{"flags is " + std::to_string(flags) + ", must be a sum of TERRACE_CLEAR_ numbers"};
     }
     const terrace::ClearOptions options{.wait = (flags & TERRACE_CLEAR_WAIT) != 0,
                                         .keep_storage = (flags & TERRACE_CLEAR_KEEP_STORAGE) != 0,
-                                        .keep_shared = (flags & TERRACE_CLEAR_KEEP_SHARED) != 0};
+                                        .keep_shared = (flags & TERRACE_CLEAR_KEEP_SHARED) != 0,
+                                        .release_host = (flags & TERRACE_CLEAR_RELEASE_HOST) != 0};
     if ((flags & TERRACE_CLEAR_IDLE_ONLY) != 0) return cache->cache().reset(options);
     cache->cache().clear(options);
     return {};

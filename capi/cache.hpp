@@ -46,7 +46,7 @@ struct terrace_cache {
   terrace_cache(const terrace::CacheSystemOptions& options, std::unique_ptr<terrace::capi::FunctionSink> log)
       : sink{std::move(log)}, system{options} {
     if (options.engine_owns_slots) offload.emplace(system.cache());
-    if (!options.groups.empty()) unit_tokens = terrace::hash_unit(options.groups);
+    if (!options.groups.empty()) unit_tokens = terrace::hash_unit(options.groups, options.hash_unit_tokens);
     region_lists = options.groups.empty() ? options.pools.size() : options.groups.size();
     for (const terrace::PoolOptions& pool : options.pools) block_bytes.push_back(terrace::count(pool.block_bytes));
     points.resize(options.ranks.size());
@@ -78,6 +78,7 @@ struct terrace_cache {
   std::vector<terrace_offload_event> job_events;
   std::vector<terrace_request_event> request_events;
   std::vector<terrace_duplicate> duplicates;
+  std::vector<terrace_place> places;
   std::vector<std::uint8_t> sources;
   std::vector<uint32_t> slots_in_use;
   std::vector<terrace::KvEvent> changes;

@@ -111,6 +111,12 @@ terrace_request read_request(const Cache& cache, const Lease& lease) {
   value.joined = stats.joined;
   if (const Result<HashUnits> committed = cache.committed_units(lease)) value.committed_units = committed->value();
   value.waited = static_cast<std::int64_t>(cache.seconds_waited(lease) * 1e9);
+  const auto nanoseconds = [](Duration time) { return std::int64_t{std::chrono::nanoseconds{time}.count()}; };
+  value.waited_looking = nanoseconds(stats.waits.looking);
+  value.waited_room = nanoseconds(stats.waits.room);
+  value.waited_host = nanoseconds(stats.waits.loads[Source::host]);
+  value.waited_storage = nanoseconds(stats.waits.loads[Source::storage]);
+  value.waited_shared = nanoseconds(stats.waits.loads[Source::shared]);
   return value;
 }
 
@@ -229,6 +235,24 @@ terrace_status terrace_cache_match(const terrace_cache* cache, const terrace_key
     value.storage = match.found[terrace::Source::storage];
     value.shared = match.found[terrace::Source::shared];
     write_struct("out", value, out);
+  });
+}
+
+terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key* keys, size_t count, uint16_t group,
+                                         const terrace_place** places, size_t* place_count) {
+  return on(cache, __func__, [&] {
+    give("places", places, place_count, [&]() -> auto& {
+      cache->places.clear();
+      const auto slot = [](const std::optional<terrace::SlotId>& of) { return of ? of->value() : TERRACE_NO_SLOT; };
+      for (const terrace::BlockPlace& at : cache->cache().find_blocks(keys_of(keys, count), terrace::GroupId{group})) {
+        cache->places.push_back({.device = slot(at.device),
+                                 .host = slot(at.host),
+                                 .storage = at.storage ? std::uint8_t{1} : std::uint8_t{0},
+                                 .in_use = at.in_use ? std::uint8_t{1} : std::uint8_t{0},
+                                 .reserved = 0});
+      }
+      return cache->places;
+    });
   });
 }
 

@@ -456,7 +456,6 @@ TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint
 /// Pins the host copies of the keys until terrace_offload_unpin(), or until the job with this id has ended. `pinned` may be null.
 TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
                                                  size_t count, uint32_t* pinned);
-#define TERRACE_NO_SLOT UINT32_MAX
 /// Does the same for the keys of an order that names neither slots nor memory, and counts as a use of the blocks. For the keys
 /// from `first` on, sets host_slots[i] to the slot of the host tier that holds the block, or to TERRACE_NO_SLOT. The caller may
 /// read these slots until it unpins them.
@@ -564,6 +563,20 @@ typedef struct terrace_found {
 TERRACE_C_API terrace_status terrace_cache_match(const terrace_cache* cache, const terrace_key* keys, size_t count,
                                                  uint32_t farthest, terrace_found* out);
 
+#define TERRACE_NO_SLOT UINT32_MAX
+/// The copies of a block.
+typedef struct terrace_place {
+  uint32_t device;  ///< its slot, or TERRACE_NO_SLOT
+  uint32_t host;    ///< its slot, or TERRACE_NO_SLOT
+  uint8_t storage;  ///< 1: storage has it
+  uint8_t in_use;   ///< 1: a request, a pin or a transfer holds it
+  uint16_t reserved;
+} terrace_place;
+/// Tells where the blocks of a prefix are in a group: an entry for each block that the keys fill. Holds nothing, so the slots are
+/// true until the next call only. The array is valid until then, too.
+TERRACE_C_API terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key* keys, size_t count, uint16_t group,
+                                                       const terrace_place** places, size_t* place_count);
+
 enum {
   TERRACE_ACQUIRE_HITS_MAX = 1,       ///< hit_units_max counts
   TERRACE_ACQUIRE_NEW_UNITS_MAX = 2,  ///< new_units_max counts
@@ -608,6 +621,12 @@ typedef struct terrace_request {
   uint32_t joined;           ///< of those found: blocks that another request was loading
   uint32_t committed_units;  ///< leading blocks that are shared with other requests; 0 before the request is ready
   int64_t waited;            ///< nanoseconds until the request was ready, or so far
+  // Of `waited`, in nanoseconds, the waits that have ended. Loads from several sources run at the same time.
+  int64_t waited_looking;  ///< for the answer of the shared store, or for a prefetch
+  int64_t waited_room;     ///< for slots
+  int64_t waited_host;     ///< from then on, until the last block from this source was on the device; as are the next two
+  int64_t waited_storage;
+  int64_t waited_shared;
 } terrace_request;
 /// Gives the request everything that it needs, or fails with TERRACE_NO_ROOM, TERRACE_NEVER_FITS, TERRACE_DUPLICATE_REQUEST or
 /// TERRACE_PAUSED. The request is ready, or waits until an event of terrace_cache_poll() reports it. `out` may be null.
@@ -772,7 +791,9 @@ enum {
   TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< stored blocks stay, and can be hits
   TERRACE_CLEAR_KEEP_SHARED = 0x200,   ///< the shared store stays in use, without terrace_cache_resume_shared()
   TERRACE_CLEAR_WAIT = 0x400,          ///< nothing is served until work and requests have ended, and terrace_cache_resume()
-  TERRACE_CLEAR_IDLE_ONLY = 0x800      ///< fails with TERRACE_IN_USE, and clears nothing, if a request is alive
+  TERRACE_CLEAR_IDLE_ONLY = 0x800,     ///< fails with TERRACE_IN_USE, and clears nothing, if a request is alive
+  /// As TERRACE_CLEAR_WAIT; when the clear is complete, host memory goes back to the system until terrace_cache_resume().
+  TERRACE_CLEAR_RELEASE_HOST = 0x1000
 };
 /// Drops everything that is cached, removes everything from storage, and stops using the shared store until
 /// terrace_cache_resume_shared(). It does not wait for the disk: while terrace_cache_statistics::erasing is 1, removed blocks

@@ -215,7 +215,8 @@ class TERRACE_API Cache {
   /// Returns true if there is a shared store and it has not been used since a clear().
   [[nodiscard]] bool shared_is_off() const;
   /// Returns to normal service after a clear() with ClearOptions::wait. Fails: paused (some of the cleared blocks are still on
-  /// the device or the host). It can be called while erasing() is true.
+  /// the device or the host). It can be called while erasing() is true. Host memory that was given back
+  /// (ClearOptions::release_host) comes again in later polls.
   [[nodiscard]] Result<void> resume();
   /// Returns the state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept;
@@ -231,6 +232,10 @@ class TERRACE_API Cache {
   /// Finds a block by its key alone. Returns nothing if no tier has it. The call visits the whole tree, so it is for tools and
   /// tests; match() finds a block by its prefix.
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
+  /// Returns where the blocks of a prefix are: an entry for each block of the group that `keys` fill, without a copy if no tier
+  /// has it. Nothing for a group that is not cached. It holds nothing, so the slots are only true until the next call; a request
+  /// holds its blocks, and has them in its block_table().
+  [[nodiscard]] std::vector<BlockPlace> find_blocks(std::span<const BlockKey> keys, GroupId group = {}) const;
   /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found (no
   /// block of it is cached, or caching is off), no_room (pins would keep too many blocks, or the slots are promised to requests),
   /// paused.
@@ -364,7 +369,7 @@ class TERRACE_API Cache {
   /// All 0 before measure_misses().
   [[nodiscard]] MissTotals miss_totals() const;
   /// Starts to follow one of every `one_in` blocks in each pool, to measure the cache residence time. 0: none, which is the
-  /// default. The call allocates memory.
+  /// default. A cache with an admin endpoint follows one in 64 from the start. The call allocates memory.
   void sample_residency(std::uint32_t one_in);
   /// Returns the totals of the followed blocks.
   [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const;

@@ -43,9 +43,10 @@ struct GroupConfig {
   PoolId pool{};
 };
 
-/// Returns the hash unit of the groups: the greatest common divisor of the block sizes of all groups that are cached. Throws
-/// std::invalid_argument if no group is cached or a block has no tokens.
-[[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const GroupConfig> groups);
+/// Returns the hash unit of the groups: the greatest common divisor of the block sizes of all groups that are cached, or
+/// `wanted` if that is not 0 and divides it (CacheSystemOptions::hash_unit_tokens). Throws std::invalid_argument if `wanted` does
+/// not divide it, if no group is cached, or if a block has no tokens.
+[[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const GroupConfig> groups, std::uint32_t wanted = 0);
 
 /// Returns the key under which a group keeps a block. Pools and stores hold blocks of several groups, so this key also names the
 /// group. In group 0 it is the block's own key. A second call with the same group returns the block's own key again. (Two digests

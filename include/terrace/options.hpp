@@ -202,6 +202,9 @@ struct TERRACE_API CacheSystemOptions {
   /// the first pool, and requests count in its blocks. If there are groups, requests and keys count in hash units (hash_unit()),
   /// and a block of a group is one or more hash units.
   std::vector<GroupConfig> groups{};
+  /// Tokens of a hash unit, if there are groups. It must divide the blocks of all groups that are cached. 0: their greatest
+  /// common divisor. Smaller units are for keys that a router, or an instance with smaller blocks, makes, too.
+  std::uint32_t hash_unit_tokens = 0;
   /// By PoolId; at least one. Each pool has its own host arena and its own store.
   std::vector<PoolOptions> pools = {PoolOptions{}};
   /// If true, the device_blocks slots of each pool belong to the engine, and the cache has no device tier of its own. It serves

@@ -186,6 +186,14 @@ enum class GroupState : std::uint8_t {
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
+/// What a request waited for, and how long. Loads from several sources run at the same time, so the sum of these times can be
+/// longer than the wait. All 0 for a request that was ready at once.
+struct RequestWaits {
+  Duration looking{};           ///< for the answer of the shared store, or for the end of a prefetch
+  Duration room{};              ///< for slots
+  PerSource<Duration> loads{};  ///< from then on, until the last block from this source was on the device
+};
+
 /// Number of the request's blocks with keys by the source in which they were found. units = found.sum() + external + miss. A
 /// block that another request was already loading counts under the source that it is loaded from. A block whose load failed is a
 /// miss. With several groups, a block counts under the farthest source from which any group needed it.
@@ -197,6 +205,7 @@ struct RequestStats {
   std::uint32_t joined = 0;  ///< the part of `found` (device hits excluded) that another request was already loading
   bool preempted = false;    ///< AcquireRequest::preempted
   bool looked = false;       ///< the request asked the shared store for blocks, and waited for the answer
+  RequestWaits waits{};      ///< the waits that have ended
 };
 
 /// The copies of a cached block.
@@ -252,6 +261,11 @@ struct ClearOptions {
   bool keep_storage = false;
   /// If true, the cache continues to use the shared store. If false, it does not use it until Cache::resume_shared().
   bool keep_shared = false;
+  /// If true, the memory of the host tiers is given back to the system when the clear is complete (CacheStatus::cleared), except
+  /// what the staging slots need, up to one chunk of 1 GiB in each pool. Cache::resume() makes the tiers as large again; they
+  /// warm up in later polls (Cache::host_memory()). Includes `wait`. Has no effect on memory of the embedder
+  /// (PoolOptions::host_rows).
+  bool release_host = false;
 };
 
 /// The most blocks that a tenant can keep cached in each tier of a pool. Blocks beyond the quota are evicted first when slots are

@@ -51,15 +51,25 @@ struct TERRACE_API Histogram {
   [[nodiscard]] std::uint64_t total() const;
 };
 
+/// The same, with the sum of all values.
+struct SummedHistogram : Histogram {
+  std::uint64_t sum = 0;
+
+  void add(std::uint64_t value) {
+    Histogram::add(value);
+    sum += value;
+  }
+};
+
 /// Statistics of the sampled blocks. Durations are counted in requests: the number that was accepted between two events.
 struct TERRACE_API ResidencyTotals {
   struct OfTier {
-    Histogram lifetime{};  ///< from arrival in the tier to removal from it, for any reason
-    Histogram idle{};      ///< the part of that from the last use to the removal
+    SummedHistogram lifetime{};  ///< from arrival in the tier to removal from it, for any reason
+    SummedHistogram idle{};      ///< the part of that from the last use to the removal
   };
   OfTier device{};
   OfTier host{};
-  Histogram gaps{};              ///< between two uses of a block that stayed in memory between them
+  SummedHistogram gaps{};        ///< between two uses of a block that stayed in memory between them
   std::uint64_t overlooked = 0;  ///< blocks that should have been sampled, but for which there was no space
 
   friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }

@@ -40,7 +40,7 @@ from ._offload_types import (
     WriteBackProgress,
     WriteBackState,
 )
-from .cache import Cache, Found, Request, RequestEvent, RequestInfo, RequestState, Source, Step
+from .cache import Cache, Found, Place, Request, RequestEvent, RequestInfo, RequestState, Source, Step
 from .chain import Chain, Item, ItemKind, Root
 from .events import EventPublisher
 from .offload import OffloadCache
@@ -78,6 +78,7 @@ __all__ = [
     "Keys",
     "NotFound",
     "OffloadCache",
+    "Place",
     "Region",
     "Request",
     "RequestEvent",

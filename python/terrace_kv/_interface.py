@@ -76,6 +76,7 @@ CLEAR_KEEP_STORAGE = 0x100
 CLEAR_KEEP_SHARED = 0x200
 CLEAR_WAIT = 0x400
 CLEAR_IDLE_ONLY = 0x800
+CLEAR_RELEASE_HOST = 0x1000
 TIER_DEVICE = 0
 TIER_HOST = 1
 TIER_STORAGE = 2
@@ -365,6 +366,16 @@ class Found(Sized):
     ]
 
 
+class Place(Checked):
+    _fields_ = [
+        ("device", c_uint32),
+        ("host", c_uint32),
+        ("storage", c_uint8),
+        ("in_use", c_uint8),
+        ("reserved", c_uint16),
+    ]
+
+
 class Acquire(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -399,6 +410,11 @@ class Request(Sized):
         ("joined", c_uint32),
         ("committed_units", c_uint32),
         ("waited", c_int64),
+        ("waited_looking", c_int64),
+        ("waited_room", c_int64),
+        ("waited_host", c_int64),
+        ("waited_storage", c_int64),
+        ("waited_shared", c_int64),
     ]
 
 
@@ -669,6 +685,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_read_statistics": (c_int32, [c_void_p, POINTER(OffloadStatistics)]),
     "terrace_cache_open": (c_int32, [POINTER(OpenOptions), POINTER(c_void_p)]),
     "terrace_cache_match": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint32, POINTER(Found)]),
+    "terrace_cache_find_blocks": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint16, POINTER(POINTER(Place)), c_void_p]),
     "terrace_cache_acquire": (c_int32, [c_void_p, POINTER(Acquire), POINTER(Request)]),
     "terrace_cache_read_request": (c_int32, [c_void_p, c_uint64, POINTER(Request)]),
     "terrace_cache_extend": (c_int32, [c_void_p, c_uint64, c_uint32]),

@@ -6,7 +6,7 @@ import asyncio
 import ctypes
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, c_uint32, c_uint64
+from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
@@ -16,7 +16,7 @@ from . import _interface
 from ._caches import AnyCache, pool_number, rank_number, regions_of, release_all, stream_address
 from ._keys import Keys
 from ._library import check, error_of, lib, row_numbers, status_text
-from ._offload_types import DeviceRegion, HostMemory
+from ._offload_types import NO_SLOT, DeviceRegion, HostMemory
 from ._polling import Returned, Waiter, end_of, nanoseconds
 from ._structures import in_range
 from .chain import Chain
@@ -24,7 +24,11 @@ from .chain import Chain
 _ALL_LAYERS = 0xFFFF_FFFF
 _HITS_MAX, _NEW_UNITS_MAX, _DROP_LAST_HIT, _PREEMPTED, _BY_LAYER = 1, 2, 4, 8, 16  # TERRACE_ACQUIRE_
 _USED_UNTIL, _OUTPUT_TOKENS, _NEXT_USE = 1, 2, 4  # TERRACE_RELEASE_
-_WAIT, _IDLE_ONLY = 0x400, 0x800  # TERRACE_CLEAR_
+_WAIT, _IDLE_ONLY, _RELEASE_HOST = 0x400, 0x800, 0x1000  # TERRACE_CLEAR_
+
+
+def _slot(number: int) -> int | None:
+    return None if number == NO_SLOT else number
 
 
 class Source(IntEnum):
@@ -61,6 +65,17 @@ class Found:
 
 
 @dataclass(frozen=True)
+class Place:
+    """The copies of a block: its slots on the device and in host memory, and whether storage has it."""
+
+    device: int | None
+    host: int | None
+    storage: bool
+    in_use: bool
+    """A request, a pin or a transfer holds it."""
+
+
+@dataclass(frozen=True)
 class RequestInfo:
     """A request: its state, and where its blocks with keys were found. Numbers of blocks, in hash units."""
 
@@ -79,6 +94,16 @@ class RequestInfo:
     """Leading blocks that are shared with other requests; 0 before the request is ready."""
     waited: float
     """Seconds until the request was ready, or so far."""
+    waited_looking: float
+    """Of this time, the waits that have ended. For the answer of the shared store, or for a prefetch."""
+    waited_room: float
+    """For slots."""
+    waited_host: float
+    """From then on, until the last block from host memory was on the device. Loads from several sources run at the same time."""
+    waited_storage: float
+    """The same from storage."""
+    waited_shared: float
+    """The same from the shared store."""
 
 
 @dataclass(frozen=True)
@@ -331,6 +356,20 @@ class Cache(AnyCache):
             check(lib.terrace_cache_match(self._open(), made._array, made.count, int(farthest or 0), byref(found)))
         return Found(found.device, found.host, found.storage, found.shared)
 
+    def find_blocks(self, keys: Keys | Chain, group: int = 0) -> list[Place]:
+        """Tells where the blocks of a prefix are: an entry for each block of the group that the keys fill. Holds nothing, so the
+        slots are true until the next call only; a request holds its blocks."""
+        made = keys.keys if isinstance(keys, Chain) else keys
+        places, count = POINTER(_interface.Place)(), c_size_t()
+        with self._lock:
+            check(
+                lib.terrace_cache_find_blocks(
+                    self._open(), made._array, made.count, in_range("group", group, c_uint16), byref(places), byref(count)
+                )
+            )
+            slots = [(at.device, at.host, at.storage, at.in_use) for at in places[: count.value]]
+        return [Place(_slot(device), _slot(host), bool(storage), bool(in_use)) for device, host, storage, in_use in slots]
+
     def acquire(
         self,
         prompt: Chain | Keys,
@@ -545,14 +584,18 @@ class Cache(AnyCache):
 
     # ---- the cache as a whole
 
-    def reset(self, *, keep_storage: bool = False, keep_shared: bool = False, wait: bool = False) -> None:
+    def reset(
+        self, *, keep_storage: bool = False, keep_shared: bool = False, wait: bool = False, release_host: bool = False
+    ) -> None:
         """The same as clear(), but only if no request is alive. With `wait`, nothing is served until resume(): before the engine
-        releases its GPU memory.
+        releases its GPU memory. `release_host` includes `wait`, and gives host memory back to the system until resume(), except
+        up to 1 GiB a pool.
 
         Raises:
             Busy: A request is alive.
         """
-        self._clear(keep_storage, keep_shared, _IDLE_ONLY | (_WAIT if wait else 0))
+        flags = _IDLE_ONLY | (_WAIT if wait else 0) | (_RELEASE_HOST if release_host else 0)
+        self._clear(keep_storage, keep_shared, flags)
 
     def resume(self) -> None:
         """Serves again after a reset() that waits.
@@ -601,8 +644,9 @@ class Cache(AnyCache):
     def _info(self, request: int) -> RequestInfo:
         value = _interface.Request()
         self._call(lib.terrace_cache_read_request, request, byref(value))
-        numbers = {field: getattr(value, field) for field in RequestInfo.__dataclass_fields__ if field not in ("state", "waited")}
-        return RequestInfo(state=RequestState(value.state), waited=value.waited / 1e9, **numbers)
+        numbers: dict[str, Any] = {field: getattr(value, field) for field in RequestInfo.__dataclass_fields__}
+        numbers["state"] = RequestState(value.state)
+        return RequestInfo(**{field: n / 1e9 if field.startswith("waited") else n for field, n in numbers.items()})
 
     def _ended_wait(self, request: int) -> RequestInfo | None:
         """The request, if it does not wait any more. Raises its error."""

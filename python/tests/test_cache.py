@@ -18,6 +18,7 @@ from terrace_kv import (
     InvalidArgument,
     Item,
     NotFound,
+    Place,
     RequestState,
     Root,
     Source,
@@ -90,6 +91,12 @@ def test_a_conversation_is_found_in_every_tier(engine):
     with engine.cache.acquire(Chain(ROOT, UNIT, tokens)) as request:
         assert request.wait(10).storage == 4
         assert request.hit_sources() == [Source.STORAGE] * 4
+        assert 0 < request.info.waited_storage <= request.info.waited
+        assert request.info.waited_looking == request.info.waited_shared == 0
+        places = engine.cache.find_blocks(Chain(ROOT, UNIT, [*tokens, 1, 2, 3]))
+        assert [place.device for place in places[:4]] == list(request.block_table()[:4])
+        assert all(place.in_use and place.storage for place in places[:4])
+        assert places[4:] == [Place(None, None, False, False)]
         assert not request.released
     assert request.released
     assert engine.cache.statistics()["found_storage"] == 4
@@ -327,10 +334,12 @@ def test_an_engine_that_sleeps_moves_its_memory(engine):
         with pytest.raises(Busy):
             engine.cache.reset(wait=True)
         request.release(0)
-    engine.cache.reset(keep_storage=True, wait=True)
+    engine.cache.reset(keep_storage=True, release_host=True)
+    assert engine.cache.statistics()["host_blocks"] == 0
     old, engine.memory = engine.memory, numpy.zeros_like(engine.memory)
     engine.cache.relocate([DeviceRegion(engine.memory.ctypes.data, BLOCK_BYTES, BLOCK_BYTES)])
     engine.cache.resume()
+    assert engine.cache.statistics()["host_blocks"] == 16
     old[:] = 0xEE
     assert engine.serve(tokens).storage == 4
 

@@ -10,12 +10,16 @@
 
 namespace terrace {
 
-std::uint32_t hash_unit(std::span<const GroupConfig> groups) {
+std::uint32_t hash_unit(std::span<const GroupConfig> groups, std::uint32_t wanted) {
   std::vector<std::uint32_t> block_tokens;
   for (const GroupConfig& group : groups) {
     if (group.kind != GroupKind::cross) block_tokens.push_back(group.block_tokens);
   }
-  return hash_unit(block_tokens);
+  const std::uint32_t largest = hash_unit(block_tokens);
+  if (wanted == 0) return largest;
+  if (largest % wanted == 0) return wanted;
+  throw std::invalid_argument{"a hash unit of " + std::to_string(wanted) + " tokens does not divide the blocks of all groups; " +
+                              std::to_string(largest) + " tokens and the divisors of " + std::to_string(largest) + " do"};
 }
 
 BlockKey key_in_group(const BlockKey& key, GroupId group) {

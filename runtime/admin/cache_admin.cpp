@@ -25,6 +25,9 @@ unsigned status_of(ErrorCode error) {
 
 Reply refusal(ErrorCode error, std::string_view sentence) { return {status_of(error), error_body(sentence)}; }
 
+/// One of so many blocks is followed to measure how long blocks stay. It costs one test for each hit block.
+constexpr std::uint32_t residency_sample = 64;
+
 /// Returns true if the device slots belong to the engine.
 bool is_offload(const ManagerConfig& config) { return config.pools.front().device_blocks == 0; }
 
@@ -164,8 +167,9 @@ void CacheAdmin::begin(Cache& cache, Complete complete, ResumeShared resume_shar
   resume_shared_ = std::move(resume_shared);
   // The keys of an engine that owns the device slots are blocks of a pool; other keys are hash units.
   const ManagerConfig& config = cache.manager().config();
-  sample(is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups));
+  sample(is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups, config.hash_unit_tokens));
   cache.measure_misses();
+  if (!is_offload(config)) cache.sample_residency(residency_sample);
   publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
                     .carry_out =
                         [this, &cache](const Command& command) {
@@ -191,7 +195,8 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
                               .device = slots(Tier::device, manager.device_ledger(pool)),
                               .host = slots(Tier::host, manager.host_ledger(pool)),
                               .host_memory = cache.host_memory(pool),
-                              .host_growth_failures = cache.host_growth_failures(pool)});
+                              .host_growth_failures = cache.host_growth_failures(pool),
+                              .residency = cache.residency_totals(pool)});
   }
   snapshot.link = cache.link_health();
   snapshot.stats = cache.stats();

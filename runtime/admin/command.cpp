@@ -160,10 +160,11 @@ Resize read_resize(std::string_view body) {
 }
 
 Clear read_clear(std::string_view body) {
-  const Fields fields{body, {"wait", "keep-storage", "keep-shared"}};
+  const Fields fields{body, {"wait", "keep-storage", "keep-shared", "release-host"}};
   return {{.wait = fields.flag("wait", false),
            .keep_storage = fields.flag("keep-storage", false),
-           .keep_shared = fields.flag("keep-shared", false)}};
+           .keep_shared = fields.flag("keep-shared", false),
+           .release_host = fields.flag("release-host", false)}};
 }
 
 Update read_update(std::string_view body) {

@@ -79,7 +79,7 @@ using Command = std::variant<Resize, Clear, Update, Resume, Pause, Change, Start
 
 /// {"tier": "host", "pool": 0, "blocks": 1000}, or "bytes": "8GiB" in place of "blocks".
 [[nodiscard]] Resize read_resize(std::string_view body);
-/// {"wait": false, "keep-storage": false, "keep-shared": false}
+/// {"wait": false, "keep-storage": false, "keep-shared": false, "release-host": false}
 [[nodiscard]] Clear read_clear(std::string_view body);
 /// {"weights-revision": "2026-11-01", "wait": false}
 [[nodiscard]] Update read_update(std::string_view body);

@@ -13,7 +13,7 @@ double TierBlocks::together(Tier lowest, InclusionPolicy inclusion, WritePolicy 
   return write_policy == WritePolicy::write_through ? std::max(blocks, storage) : blocks + storage;
 }
 
-AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups) {
+AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups, std::uint32_t hash_unit_tokens) {
   if (groups.empty()) return {};
   const auto first = std::ranges::find(groups, GroupKind::full, &GroupConfig::kind);
   if (first == groups.end()) return {.units_per_block = 0};
@@ -22,7 +22,7 @@ AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups) {
     const bool few = group.kind == GroupKind::recurrent || group.kind == GroupKind::cross;
     if (!few && group.pool == first->pool) blocks_per_token += 1.0 / group.block_tokens;
   }
-  return {.pool = first->pool, .units_per_block = 1 / (blocks_per_token * hash_unit(groups))};
+  return {.pool = first->pool, .units_per_block = 1 / (blocks_per_token * hash_unit(groups, hash_unit_tokens))};
 }
 
 std::vector<SizeEffect> size_effects(const ReuseCurve& curve, const AdminSnapshot& snapshot) {

@@ -42,7 +42,7 @@ struct TierBlocks {
 /// Returns which blocks are measured: those of the first group with full attention, because each prefix needs all of them. Other
 /// groups in its pool compute blocks for the same tokens, and compete for slots by age; groups with few blocks (states, encoders)
 /// are left out. Nothing is measured if no group has full attention.
-[[nodiscard]] AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups);
+[[nodiscard]] AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups, std::uint32_t hash_unit_tokens = 0);
 
 /// One entry for each tier of the pool that is measured, from the device down. If there are several pools, the others have to
 /// change in proportion. Empty if nothing was measured, or requests have not asked for anything.

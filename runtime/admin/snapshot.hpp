@@ -50,6 +50,7 @@ struct AdminSnapshot {
     Slots host{};
     HostMemory host_memory{};
     std::uint64_t host_growth_failures = 0;
+    ResidencyTotals residency{};
     std::optional<StoreStat> store{};     ///< without `orphans`; none: there is no storage
     std::optional<StoreHealth> health{};  ///< none: there is no ResilientStore
   };

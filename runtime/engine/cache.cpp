@@ -49,7 +49,9 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   TERRACE_CHECK(!s.visited);
   const CacheState::CallTimer timer{s, TraceSpan::Kind::acquire};
   s.note_thread();
-  s.note_time();
+  s.take_returned();
+  const TimePoint now = s.parts.clock.now();
+  s.manager.note_time(now);
   s.note_shared();
   s.end_quarantines();
   const Result<Acquired> acquired = s.manager.acquire(request);
@@ -60,9 +62,9 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   }
   if (*acquired == Acquired::ready) {
     s.waits.ready_at_once();
-    s.note_ready(request.id, s.parts.clock.now());
+    s.note_ready(request.id, now);
   } else {
-    s.waits.begin(request.id, s.parts.clock.now());
+    s.waits.begin(request.id, now);
   }
   s.note_acquired(request, *acquired == Acquired::ready);
   if (s.spare_leases.empty()) return Lease{s, request.id};
@@ -301,7 +303,7 @@ Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>
 }
 
 Result<void> Cache::resume() {
-  return state_->change([](CacheManager& manager) { return manager.administration().resume(); });
+  return state_->change([this](CacheManager&) { return state_->resume(); });
 }
 
 CacheStatus Cache::status() const noexcept { return state_->status.load(std::memory_order_acquire); }
@@ -316,6 +318,10 @@ Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
 
 std::optional<BlockPlace> Cache::find_block(const BlockKey& key, GroupId group) const {
   return state_->manager.administration().find_block(key, group);
+}
+
+std::vector<BlockPlace> Cache::find_blocks(std::span<const BlockKey> keys, GroupId group) const {
+  return state_->manager.administration().find_blocks(keys, group);
 }
 
 Result<PinId> Cache::pin(std::span<const BlockKey> keys, TimePoint until) {
@@ -365,8 +371,7 @@ Result<void> Cache::resize(Tier tier, Blocks blocks, PoolId pool) {
     return resized;
   }
   return s.change([&](CacheManager& manager) {
-    return tier == Tier::host ? s.host_chunks[pool.value()].resize(blocks.value())
-                              : manager.administration().resize(tier, blocks.value(), pool);
+    return tier == Tier::host ? s.resize_host(blocks.value(), pool) : manager.administration().resize(tier, blocks.value(), pool);
   });
 }
 

@@ -122,14 +122,13 @@ bool CacheState::serve(TimePoint until) {
 
 void CacheState::collect_until(TimePoint until) {
   looks_ = false;
-  // 1. What has ended: copies, reads, writes, leases, answers of the shared store. The manager still has the time of its last
-  // call when it handles the first events. No load begins before settle(), so no deadline of a read counts from that time.
+  // 1. What has ended: copies, reads, writes, leases, answers of the shared store.
+  const TimePoint now = parts.clock.now();
+  manager.note_time(now);
   PollBudget budget{parts.poll_blocks, parts.clock, until};
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
                    [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, budget);
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
-  const TimePoint now = parts.clock.now();
-  manager.note_time(now);
   if (manager.link().wants_look()) manager.link().on_look(parts.transfers.oldest_copy());
   take_returned();
   note_shared();
@@ -212,7 +211,7 @@ Result<void> CacheState::await(std::span<const TransferId> transfers, std::uint3
 
 void CacheState::note_time() {
   take_returned();
-  if (manager.planner().measures_loads() || shared.on()) manager.note_time(parts.clock.now());
+  if (waits.any() || manager.planner().measures_loads() || shared.on()) manager.note_time(parts.clock.now());
 }
 
 void CacheState::note_ready(RequestId id, TimePoint now) {
@@ -334,9 +333,37 @@ void CacheState::clear(const ClearOptions& options) {
       });
     }
   }
-  manager.administration().clear(options, stored);
+  releases_host_ |= options.release_host;
+  ClearOptions how = options;
+  how.wait |= options.release_host;
+  manager.administration().clear(how, stored);
   end_call();
   if (storage && options.keep_storage) restore_stored();
+}
+
+void CacheState::release_host() {
+  releases_host_ = false;
+  released_.resize(host_chunks.size());
+  for (const PoolId pool : pool_ids_) {
+    const std::uint32_t blocks = manager.residency(pool).host_blocks_wanted();
+    if (blocks > 0 && host_chunks[pool.value()].resize(0)) released_[pool.value()] = blocks;
+  }
+}
+
+Result<void> CacheState::resume() {
+  if (const Result<void> resumed = manager.administration().resume(); !resumed) return resumed;
+  releases_host_ = false;
+  for (const PoolId pool : pool_ids_) {
+    if (pool.value() >= released_.size() || !released_[pool.value()]) continue;
+    if (const Result<void> grown = resize_host(*released_[pool.value()], pool); !grown) return grown;
+  }
+  return {};
+}
+
+Result<void> CacheState::resize_host(std::uint32_t blocks, PoolId pool) {
+  const Result<void> resized = host_chunks[pool.value()].resize(blocks);
+  if (resized && pool.value() < released_.size()) released_[pool.value()].reset();
+  return resized;
 }
 
 TimePoint CacheState::next_deadline() const {
@@ -349,7 +376,9 @@ TimePoint CacheState::next_deadline() const {
 }
 
 void CacheState::give_orders() {
-  status.store(manager.administration().status(), std::memory_order_release);
+  const CacheStatus now = manager.administration().status();
+  status.store(now, std::memory_order_release);
+  if (releases_host_ && now == CacheStatus::cleared) release_host();
   for (const PoolId pool : pool_ids_) {
     if (parts.poison != nullptr) poison_freed(pool);
     Actions& actions = manager.actions(pool);

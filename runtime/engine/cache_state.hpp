@@ -96,6 +96,10 @@ struct CacheState final : LeaseHome, SpanSink {
   /// Passes the span to all watches that want spans.
   void on_span(const TraceSpan& span) override;
   void clear(const ClearOptions& options);
+  /// Fails as Cache::resume.
+  [[nodiscard]] Result<void> resume();
+  /// Fails as HostChunks::resize.
+  [[nodiscard]] Result<void> resize_host(std::uint32_t blocks, PoolId pool);
   /// Called at the end of each call that may have left work or events, except poll(), which takes the events: lets the manager
   /// settle, and carries out its decisions. The transfers start at once.
   void end_call();
@@ -195,6 +199,7 @@ struct CacheState final : LeaseHome, SpanSink {
   void collect_until(TimePoint until);
   void end_lease(std::unique_ptr<ReturnedLease> lease) noexcept;
   void give_orders();
+  void release_host();
   void on_store(const StoreEvent& event, PoolId pool);
   void on_shared(const SharedExecutor::Ended& ended);
   void tell_load_costs();
@@ -212,8 +217,10 @@ struct CacheState final : LeaseHome, SpanSink {
   void end_wait_span(RequestId id, TimePoint now, bool failed);
   void end_hold_span(RequestId id);
 
-  bool more_ = false;                    ///< wake() was called in this slice
-  bool looks_ = true;                    ///< the next poll has something to do
+  bool releases_host_ = false;                          ///< the host memory is given back when the clear is complete
+  std::vector<std::optional<std::uint32_t>> released_;  ///< by PoolId: blocks of a host tier whose memory was given back
+  bool more_ = false;                                   ///< wake() was called in this slice
+  bool looks_ = true;                                   ///< the next poll has something to do
   bool changed_ = true;                  ///< since rests() was last true, a call or a poll may have left something to do
   TimePoint rests_until_{};              ///< before this time no poll has anything to do, unless one of the two above is true
   std::atomic<std::thread::id> thread_;  ///< the thread of the cache

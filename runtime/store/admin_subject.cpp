@@ -14,7 +14,7 @@ class Runner {
 
   admin::Reply operator()(const admin::Clear& wanted) {
     const ClearOptions& options = wanted.options;
-    if (options.keep_storage || options.keep_shared || options.wait) {
+    if (options.keep_storage || options.keep_shared || options.wait || options.release_host) {
       return {400, admin::error_body("a store clears its storage, and nothing else: give no fields")};
     }
     if (const Result<void> cleared = batches_.clear(); !cleared) return {409, admin::error_body(cleared.error().message())};

@@ -240,7 +240,8 @@ struct CacheSystem::Parts {
     device_max.reserve(options.pools.size());
     for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
     const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
-    const std::uint32_t key_tokens = options.groups.empty() ? options.admin.block_tokens : hash_unit(options.groups);
+    const std::uint32_t key_tokens =
+        options.groups.empty() ? options.admin.block_tokens : hash_unit(options.groups, options.hash_unit_tokens);
     admin->begin(
         *cache,
         [this, tokens, key_tokens, device_max = std::move(device_max),

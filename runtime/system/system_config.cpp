@@ -117,6 +117,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   if (options.pools.size() > std::numeric_limits<std::uint16_t>::max()) refuse("there are more than 65535 pools");
   ManagerConfig config;
   config.groups = options.groups;
+  config.hash_unit_tokens = options.hash_unit_tokens;
   config.storage = !std::holds_alternative<NoStorage>(options.storage);
   config.write_policy = options.write_policy.value_or(config.storage ? WritePolicy::write_through : WritePolicy::none);
   if (!config.storage && config.write_policy != WritePolicy::none) {

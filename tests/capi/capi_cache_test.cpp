@@ -345,14 +345,16 @@ TEST_F(CapiCache, the_memory_of_a_sleeping_engine_moves) {
   std::vector<std::byte> elsewhere(slot_bytes * device_blocks);
   const terrace_device_region region{0, 0, reinterpret_cast<std::uint64_t>(elsewhere.data()), slot_bytes, slot_bytes, 0, 0};
   EXPECT_EQ(terrace_cache_relocate(cache_, &region, 1), TERRACE_IN_USE) << "blocks are cached on the device";
-  const std::uint32_t wait = TERRACE_CLEAR_IDLE_ONLY | TERRACE_CLEAR_WAIT | TERRACE_CLEAR_KEEP_STORAGE;
+  const std::uint32_t wait = TERRACE_CLEAR_IDLE_ONLY | TERRACE_CLEAR_RELEASE_HOST | TERRACE_CLEAR_KEEP_STORAGE;
   ASSERT_EQ(terrace_cache_clear(cache_, wait), TERRACE_OK);
   const terrace_acquire refused = of_chain(2, chain);
   EXPECT_EQ(terrace_cache_acquire(cache_, &refused, nullptr), TERRACE_PAUSED);
   EXPECT_EQ(statistics().cleared, 2U);
+  EXPECT_EQ(statistics().host_blocks, 0U);
   ASSERT_EQ(terrace_cache_relocate(cache_, &region, 1), TERRACE_OK) << terrace_last_error();
   ASSERT_EQ(terrace_cache_resume(cache_), TERRACE_OK);
   EXPECT_EQ(statistics().cleared, 0U);
+  EXPECT_EQ(statistics().host_blocks, 16U);
   memory_.swap(elsewhere);
   std::ranges::fill(elsewhere, std::byte{0xEE});
   EXPECT_EQ(acquire(of_chain(2, chain)).storage, 3U);
@@ -360,6 +362,40 @@ TEST_F(CapiCache, the_memory_of_a_sleeping_engine_moves) {
   release(2);
   const terrace_device_region wrong{3, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(terrace_cache_relocate(cache_, &wrong, 1), TERRACE_INVALID_ARGUMENT);
+}
+
+TEST_F(CapiCache, blocks_of_a_prefix_are_told_by_place) {
+  const Chain chain{tokens_of(0, 16)};
+  serve(1, chain, 1);
+  EXPECT_EQ(terrace_cache_drain(cache_, TERRACE_NEVER), TERRACE_OK);
+  std::vector<terrace_key> keys = chain.keys();
+  keys.push_back(Chain{tokens_of(900, 4)}.keys().front());
+  const terrace_place* places = nullptr;
+  std::size_t count = 0;
+  const auto find = [&](std::uint16_t group) {
+    return terrace_cache_find_blocks(cache_, keys.data(), keys.size(), group, &places, &count);
+  };
+  acquire(of_chain(2, chain));
+  ASSERT_EQ(find(0), TERRACE_OK) << terrace_last_error();
+  ASSERT_EQ(count, 5U);
+  const std::vector<std::uint32_t> slots = table(2);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(places[i].device, slots[i]);
+    EXPECT_EQ(places[i].host, TERRACE_NO_SLOT);
+    EXPECT_TRUE(places[i].storage == 1 && places[i].in_use == 1);
+  }
+  EXPECT_TRUE(places[4].device == TERRACE_NO_SLOT && places[4].storage == 0 && places[4].in_use == 0);
+  release(2);
+  ASSERT_EQ(find(3), TERRACE_OK);
+  EXPECT_EQ(count, 0U) << "there is no such group";
+  EXPECT_EQ(terrace_cache_find_blocks(cache_, nullptr, 1, 0, &places, &count), TERRACE_INVALID_ARGUMENT);
+
+  ASSERT_EQ(terrace_cache_clear(cache_, TERRACE_CLEAR_KEEP_STORAGE), TERRACE_OK);
+  const terrace_request again = acquire(of_chain(3, chain));
+  EXPECT_EQ(again.storage, 3U);
+  EXPECT_TRUE(again.waited_storage > 0 && again.waited_storage <= again.waited);
+  EXPECT_EQ(again.waited_host + again.waited_shared + again.waited_looking, 0);
+  release(3);
 }
 
 TEST_F(CapiCache, blocks_leave_by_name) {

@@ -184,6 +184,10 @@ void request_calls(std::uint64_t seed) {
         const terrace_request_event* events = nullptr;
         const std::uint8_t* sources = nullptr;
         std::size_t count = 0;
+        const terrace_place* places = nullptr;
+        const std::vector<terrace_key> some(any.number<std::uint32_t>(3) % 4);
+        Arguments::judge(
+            terrace_cache_find_blocks(cache, some.data(), some.size(), any.number<std::uint16_t>(3), &places, &count));
         Arguments::judge(terrace_cache_signal(cache, nullptr, any.number<std::uint32_t>(3), &point));
         Arguments::judge(terrace_cache_await(cache, id, any.number<std::uint32_t>(3), nullptr, any.number<std::uint32_t>(3)));
         Arguments::judge(terrace_cache_extend(cache, id, any.number<std::uint32_t>(3)));
@@ -193,7 +197,7 @@ void request_calls(std::uint64_t seed) {
         Arguments::judge(terrace_cache_common_prefix(cache, any.number<std::uint16_t>(3), &state));
         Arguments::judge(terrace_cache_poll(cache, &events, &count));
         Arguments::judge(terrace_cache_end_step(cache));
-        if (any.one_in(10)) Arguments::judge(terrace_cache_clear(cache, any.number<std::uint32_t>(0x1000)));
+        if (any.one_in(10)) Arguments::judge(terrace_cache_clear(cache, any.number<std::uint32_t>(0x2000)));
         if (any.one_in(2)) Arguments::judge(terrace_cache_resume(cache));
         break;
       }

@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/refusal.hpp"
 
 #include <gtest/gtest.h>
 
@@ -108,6 +109,17 @@ TEST(GroupRule, refuses_what_does_not_fit_its_kind_and_says_why) {
 TEST(GroupsHashUnit, is_that_of_the_groups_that_are_cached) {
   const std::vector<GroupConfig> groups{group(GroupKind::full, 64), group(GroupKind::recurrent, 48), group(GroupKind::cross, 5)};
   EXPECT_EQ(hash_unit(groups), 16U);
+}
+
+TEST(GroupsHashUnit, may_be_smaller_if_it_divides_all_blocks) {
+  const std::vector<GroupConfig> groups{group(GroupKind::full, 64), group(GroupKind::recurrent, 48), group(GroupKind::cross, 5)};
+  EXPECT_EQ(hash_unit(groups, 8), 8U);
+  EXPECT_EQ(hash_unit(groups, 16), 16U);
+  for (const std::uint32_t wanted : {32U, 12U}) {
+    EXPECT_EQ(test::refusal_of<std::invalid_argument>([&] { (void)hash_unit(groups, wanted); }),
+              "a hash unit of " + std::to_string(wanted) +
+                  " tokens does not divide the blocks of all groups; 16 tokens and the divisors of 16 do");
+  }
 }
 
 TEST(KeyInGroup, tells_groups_apart_and_leads_back) {

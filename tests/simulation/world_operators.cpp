@@ -21,6 +21,7 @@ void World::operate() {
       ClearOptions how;
       how.wait = random_.chance(0.3);
       how.keep_storage = random_.chance(0.5);
+      how.release_host = random_.chance(0.3);
       ++weights_;
       if (how.keep_storage) ++generation_;
       how.keep_shared = how.keep_storage && random_.chance(0.5);

@@ -123,7 +123,7 @@ ReplayOptions self_test_options(const Config& config, const std::filesystem::pat
   const CacheSystemOptions configured = arguments.config.options();
   ReplayOptions& wanted = arguments.options;
   wanted.trace = trace;
-  wanted.block_tokens = configured.groups.empty() ? 16 : hash_unit(configured.groups);
+  wanted.block_tokens = configured.groups.empty() ? 16 : hash_unit(configured.groups, configured.hash_unit_tokens);
   wanted.concurrency = 1;
   wanted.output_tokens_max = 1;
   wanted.loads =

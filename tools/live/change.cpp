@@ -109,14 +109,16 @@ void await_cleared(const AdminClient& client) {
 void clear(const AdminClient& client, const ServiceArguments& arguments) {
   json::object order;
   if (arguments.part == ServicePart::update) order["weights-revision"] = arguments.weights_revision;
-  if (arguments.until_resumed) order["wait"] = true;
+  const bool waits = arguments.until_resumed || arguments.release_host;
+  if (waits) order["wait"] = true;
+  if (arguments.release_host) order["release-host"] = true;
   if (arguments.keep_storage) order["keep-storage"] = true;
   if (arguments.keep_shared) order["keep-shared"] = true;
   const json::object answer = client.post(arguments.part == ServicePart::update ? "/v1/update" : "/v1/clear", order);
   if (!arguments.no_wait) await_cleared(client);
   if (arguments.json) return print_json(answer);
   print("{}{}{}\n", arguments.no_wait && is_true(answer, "erasing") ? "cleared; stored blocks are being removed" : "cleared",
-        arguments.until_resumed ? "; nothing is served until terrace resume" : "",
+        waits ? "; nothing is served until terrace resume" : "",
         is_true(answer, "shared_off") ? "; the shared store is not used until terrace update names the weights" : "");
 }
 

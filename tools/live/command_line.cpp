@@ -60,7 +60,9 @@ waits until not even a kill of the process brings the stored blocks back.
 Examples:
   terrace clear
   terrace clear --keep-storage --keep-shared
-      gives the memory of device and host free, and loses no block that is stored
+      empties device and host, and loses no block that is stored
+  terrace clear --keep-storage --keep-shared --release-host
+      gives the memory of the host tier to the system, until `terrace resume`
 )";
 
 constexpr const char* update_help = R"(
@@ -179,6 +181,8 @@ void add_service_options(CLI::App& command, ServiceArguments& arguments) {
   if (part == Part::clear) {
     command.add_flag("--keep-storage", arguments.keep_storage, "What is stored stays, and is a hit");
     command.add_flag("--keep-shared", arguments.keep_shared, "The shared store is used further on");
+    command.add_flag("--release-host", arguments.release_host,
+                     "Give the memory of the host tier back to the system until `terrace resume`. Includes --until-resumed");
   }
   if (clears) command.add_flag("--until-resumed", arguments.until_resumed, "Serve nothing until `terrace resume`");
   if (part != Part::pause) command.add_flag("--no-wait", arguments.no_wait, "Do not wait until it is done");

@@ -60,6 +60,7 @@ struct ServiceArguments {
   bool keep_storage = false;
   bool keep_shared = false;
   bool until_resumed = false;
+  bool release_host = false;
   bool no_wait = false;
   bool json = false;
 };

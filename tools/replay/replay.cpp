@@ -115,6 +115,7 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system = options.system;
   system.groups = options.groups;
+  system.hash_unit_tokens = options.groups.empty() ? 0 : options.block_tokens;
   system.pools = pools_of(options);
   PoolOptions& pool = system.pools.front();
   pool.device_blocks_max =

@@ -69,7 +69,9 @@ SharedCheckOptions resolve(SharedArguments& arguments) {
   if (!options.groups.empty()) needs.block_tokens = options.groups.front().block_tokens;
   else if (options.admin.block_tokens > 0) needs.block_tokens = options.admin.block_tokens;
   if (options.groups.empty()) needs.compute_seconds = options.unit_prefill_seconds;
-  else needs.compute_seconds = options.unit_prefill_seconds * needs.block_tokens / hash_unit(options.groups);
+  else
+    needs.compute_seconds =
+        options.unit_prefill_seconds * needs.block_tokens / hash_unit(options.groups, options.hash_unit_tokens);
   if (arguments.block_bytes) needs.block_bytes = *arguments.block_bytes;
   if (arguments.block_tokens) needs.block_tokens = *arguments.block_tokens;
   if (arguments.prefill_tokens_per_second) needs.compute_seconds = needs.block_tokens / *arguments.prefill_tokens_per_second;

@@ -88,17 +88,21 @@ class Families {
   template <class Total>
   void times(const char* name, const char* help, const Total& total, Labels labels) {
     constexpr double microsecond = 1e-6;
+    histogram(name, help, total.microseconds, total.seconds, std::move(labels), microsecond);
+  }
+  /// `unit`: what 1 in `values` stands for. `sum`: of all values.
+  void histogram(const char* name, const char* help, const Histogram& values, double sum, Labels labels, double unit = 1) {
     ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
     std::uint64_t so_far = 0;
     for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
-      so_far += total.microseconds.counts[bucket];
+      so_far += values.counts[bucket];
       const bool last = bucket + 1 == Histogram::buckets;  // the last bucket counts all larger values
       const double bound =
-          last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
+          last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * unit;
       metric.histogram.bucket.push_back({so_far, bound});
     }
     metric.histogram.sample_count = so_far;
-    metric.histogram.sample_sum = total.seconds;
+    metric.histogram.sample_sum = sum;
   }
   void times(const char* name, const char* help, const Rows<TimeTotal>& rows) {
     for (const auto& [labels, total] : rows) times(name, help, *total, labels);

@@ -258,6 +258,30 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
                &Pool::host_growth_failures);
 }
 
+/// How long blocks stay in memory, counted in requests, of the blocks that are followed.
+void add_residency(Families& all, const AdminSnapshot& snapshot) {
+  const Rows<AdminSnapshot::Pool> pools = rows_of_pools(snapshot);
+  const auto of_tiers = [&](const char* name, const char* help, SummedHistogram ResidencyTotals::OfTier::*member) {
+    for (const auto& [labels, pool] : pools) {
+      for (const auto& [tier, totals] :
+           {std::pair{"device", &pool->residency.device}, std::pair{"host", &pool->residency.host}}) {
+        Labels with_tier = labels;
+        with_tier.push_back({"tier", tier});
+        const SummedHistogram& values = totals->*member;
+        all.histogram(name, help, values, static_cast<double>(values.sum), std::move(with_tier));
+      }
+    }
+  };
+  of_tiers("terrace_block_lifetime_requests", "Requests that were accepted while a block was in the tier, of one block in 64",
+           &ResidencyTotals::OfTier::lifetime);
+  of_tiers("terrace_block_idle_requests", "Of these, requests after its last use", &ResidencyTotals::OfTier::idle);
+  for (const auto& [labels, pool] : pools) {
+    const SummedHistogram& gaps = pool->residency.gaps;
+    all.histogram("terrace_block_gap_requests", "Requests between two uses of a block that stayed in memory", gaps,
+                  static_cast<double>(gaps.sum), labels);
+  }
+}
+
 void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
   all.gauge("terrace_daily_write_bytes", "Bytes that were written to storage in this day", count(snapshot.daily_writes.written));
   all.gauge("terrace_daily_write_limit_bytes", "The most bytes per day; 0: no limit", count(snapshot.daily_writes.limit));
@@ -349,8 +373,12 @@ std::optional<std::string> metrics_text(const AdminSnapshot& snapshot, const Hea
     add_storage(all, snapshot);
     add_daily_writes(all, snapshot);
     add_jobs(all, snapshot);
-    if (snapshot.offload) add_offload(all, *snapshot.offload);
-    else add_prefetches(all, snapshot.prefetches);
+    if (snapshot.offload) {
+      add_offload(all, *snapshot.offload);
+    } else {
+      add_prefetches(all, snapshot.prefetches);
+      add_residency(all, snapshot);
+    }
     add_misses(all, snapshot.misses);
     if (snapshot.shared) {
       add_shared_store(all, *snapshot.shared);

@@ -128,6 +128,23 @@ std::optional<BlockPlace> Administration::find_block(const BlockKey& key, GroupI
   return groups_.pool_of(group.value()).find_block(key_in_group(key, group));
 }
 
+std::vector<BlockPlace> Administration::find_blocks(std::span<const BlockKey> keys, GroupId group) const {
+  const std::size_t g = group.value();
+  if (g >= groups_.size() || !groups_.rules()[g].cached()) return {};
+  const TieredPool& pool = groups_.pool_of(g);
+  std::vector<BlockPlace> places(groups_.rules()[g].full_blocks(static_cast<std::uint32_t>(keys.size())));
+  const std::vector<Prefix> found = groups_.find(g, keys);
+  if (groups_.rules()[g].chained()) {
+    const Prefix prefix = found.front();
+    for (std::uint32_t depth = 0; depth < prefix.length; ++depth) places[depth] = pool.place_of({prefix.node, depth});
+  } else {
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (found[i].length > 0) places[i] = pool.place_of(found[i].last());
+    }
+  }
+  return places;
+}
+
 Result<void> Administration::make_room(Tier tier, std::uint32_t blocks, PoolId pool) {
   if (!groups_.has(pool)) return no_such_pool;
   if (tier == Tier::storage) return failure<Errc::invalid_argument, "storage makes room by itself">;

@@ -49,6 +49,7 @@ class Administration {
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
+  [[nodiscard]] std::vector<BlockPlace> find_blocks(std::span<const BlockKey> keys, GroupId group = {}) const;
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// Number of blocks of the pool in all pins.

@@ -12,7 +12,7 @@ ModelGroups::ModelGroups(ManagerState& state) {
   const ManagerConfig& config = state.config;
   std::vector<GroupConfig> groups = config.groups;
   if (groups.empty()) groups.emplace_back();
-  unit_tokens_ = hash_unit(groups);
+  unit_tokens_ = hash_unit(groups, config.hash_unit_tokens);
   for (const GroupConfig& group : groups) rules_.emplace_back(group, unit_tokens_);
   alignment_ = hit_alignment(rules_);
   single_ = rules_.size() == 1 && rules_.front().chained();
@@ -20,7 +20,8 @@ ModelGroups::ModelGroups(ManagerState& state) {
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
     owned_pools_.push_back(std::make_unique<TieredPool>(id, config, state.stats, state.shared, state.kv_events,
-                                                        state.write_budget, state.offload_totals, shared_writes_, state.link));
+                                                        state.write_budget, state.offload_totals, shared_writes_, state.link,
+                                                        state.now));
     pools_.push_back(owned_pools_.back().get());
   }
 }

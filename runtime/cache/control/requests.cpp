@@ -210,6 +210,11 @@ void Requests::on_load_ended(Index index, LoadRef load) {
   // A request that was planned again, or released, does not wait for this load any more. A request that still waits for slots
   // continues when it has them.
   if (std::erase(r.loads, load) == 0 || r.state != State::loading) return;
+  for (const Source source : all_sources) {
+    // A load that the request has joined may have brought blocks before.
+    const TimePoint arrived = groups_.at(load.pool).loads().arrived(load.load, source);
+    r.waits.loads[source] = std::max(r.waits.loads[source], arrived - std::min(arrived, r.phase_begun));
+  }
   if (r.loads.empty()) become_ready(index);
   else report_layers(index);
 }
@@ -357,6 +362,7 @@ RequestStats Requests::stats_of(const Request& r) const {
   stats.joined = r.joined;
   stats.preempted = r.preempted;
   stats.looked = r.looked;
+  stats.waits = r.waits;
   return stats;
 }
 

@@ -187,6 +187,8 @@ class Requests {
     std::optional<Duration> next_use;            ///< the same
     Epoch epoch;
     TimePoint deadline = never;
+    TimePoint phase_begun;  ///< when it began to wait for what it waits for now
+    RequestWaits waits;
     ErrorCode error;        ///< in state failed: why
     bool announce = false;  ///< acquire() returned `pending`: the caller waits for an event
     bool by_layer = false;
@@ -224,6 +226,11 @@ class Requests {
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   [[nodiscard]] bool waits_for_prefetch(Index index, std::span<const BlockKey> usable);
   void stop_looking(Index index);
+  /// What the request has waited for is there: adds the time since phase_begun.
+  void end_phase(Request& request, Duration& waited) const {
+    waited += state_.now - request.phase_begun;
+    request.phase_begun = state_.now;
+  }
   void begin_look(Index index, const SharedQuestions::Question& question);
   void note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found);
   void take_hits(Request& request, std::span<const BlockKey> keys);

@@ -56,6 +56,7 @@ Result<Requests::Index> Requests::accept(const AcquireRequest& wanted) {
     r.may_look = state_.shared_usable && r.farthest >= Source::shared;
     r.tenant = wanted.tenant;
     r.deadline = wanted.deadline;
+    r.phase_begun = state_.now;
     r.by_layer = wanted.by_layer;
     r.keys = keys;
     r.epoch = state_.epoch;
@@ -218,6 +219,7 @@ void Requests::on_answer(SharedQuestions::Answer& answer) {
   const auto index = static_cast<Index>(answer.asker.number);
   Request& r = requests_[index];
   TERRACE_CHECK(r.state == State::looking);
+  end_phase(r, r.waits.looking);
   r.shared.set(answer.end, std::move(answer.there));
   release_hits(index);
   if (const Result<void> planned = plan(index, r.keys); !planned) fail(index, planned.error());
@@ -243,6 +245,7 @@ void Requests::resume_waiting() {
   for (Prefetches::Resumed& resumed : resumed_) {
     Request& r = requests_[resumed.request];
     TERRACE_CHECK(r.state == State::looking);
+    end_phase(r, r.waits.looking);
     r.may_look = r.may_look && state_.shared_usable && !resumed.asked;
     r.shared = std::move(resumed.answer);
     if (const Result<void> planned = plan(resumed.request, r.keys); !planned) fail(resumed.request, planned.error());
@@ -283,7 +286,9 @@ void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served,
   TERRACE_CHECK(r.state == State::waiting_for_slots);
   std::vector<SlotId>& own = r.own[pool.value()];
   own.insert(own.end(), slots.begin(), slots.end());
-  if (served.last && --r.pools_waited_for == 0) start_loads(served.waiter);
+  if (!served.last || --r.pools_waited_for > 0) return;
+  end_phase(r, r.waits.room);
+  start_loads(served.waiter);
 }
 
 /// Reads the tier's copies of the part's hits into `row`.

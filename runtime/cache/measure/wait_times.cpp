@@ -24,11 +24,26 @@ constexpr Duration half_a_minute = std::chrono::seconds{30};
 
 }  // namespace
 
-void WaitTimes::begin(RequestId id, TimePoint now) { waits_.insert_or_assign(id, Span{now, never}); }
+void WaitTimes::begin(RequestId id, TimePoint now) {
+  forget(id);
+  waits_.emplace(id, Span{now, never});
+  ++waiting_;
+}
 
-WaitTimes::Span* WaitTimes::waiting(RequestId id) {
+void WaitTimes::forget(RequestId id) {
   const auto found = waits_.find(id);
-  return found == waits_.end() || found->second.ended != never ? nullptr : &found->second;
+  if (found == waits_.end()) return;
+  if (found->second.ended == never) --waiting_;
+  waits_.erase(found);
+}
+
+/// Ends the wait of the request. Returns null if it does not wait.
+WaitTimes::Span* WaitTimes::end_of(RequestId id, TimePoint now) {
+  const auto found = waits_.find(id);
+  if (found == waits_.end() || found->second.ended != never) return nullptr;
+  found->second.ended = now;
+  --waiting_;
+  return &found->second;
 }
 
 void WaitTimes::note_slow(const SlowRequest& request) {
@@ -57,9 +72,8 @@ std::vector<SlowRequest> WaitTimes::slowest(TimePoint now) const {
 }
 
 void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
-  Span* const span = waiting(id);
+  const Span* const span = end_of(id, now);
   if (span == nullptr) return;
-  span->ended = now;
   const std::optional<Source> source = farthest(stats);
   WaitTotal& total = source ? totals_.loads[*source] : stats.looked ? totals_.looking : totals_.room;
   const double seconds = between(span->begun, now);
@@ -70,10 +84,7 @@ void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
 }
 
 void WaitTimes::fail(RequestId id, TimePoint now) {
-  Span* const span = waiting(id);
-  if (span == nullptr) return;
-  span->ended = now;
-  ++totals_.failed;
+  if (end_of(id, now) != nullptr) ++totals_.failed;
 }
 
 double WaitTimes::seconds(RequestId id, TimePoint now) const {

@@ -25,7 +25,9 @@ class WaitTimes {
   void end(RequestId id, TimePoint now, const RequestStats& stats);
   void fail(RequestId id, TimePoint now);
   /// The request has ended.
-  void forget(RequestId id) { waits_.erase(id); }
+  void forget(RequestId id);
+  /// Returns true if a request waits.
+  [[nodiscard]] bool any() const { return waiting_ > 0; }
 
   /// Seconds that this request has waited until `now` or until it was ready; 0 if it was ready at once.
   [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
@@ -41,7 +43,7 @@ class WaitTimes {
 
   static constexpr std::size_t slowest_max = 5;
 
-  [[nodiscard]] Span* waiting(RequestId id);
+  [[nodiscard]] Span* end_of(RequestId id, TimePoint now);
   void note_slow(const SlowRequest& request);
 
   WaitTotals totals_;
@@ -49,6 +51,7 @@ class WaitTimes {
   std::array<std::vector<SlowRequest>, 3> slow_;
   std::array<std::int64_t, 3> slow_half_{};  ///< which half of a minute, counted from the clock's epoch
   boost::unordered_flat_map<RequestId, Span, std::hash<RequestId>> waits_;
+  std::size_t waiting_ = 0;  ///< entries that have not ended
 };
 
 }  // namespace terrace

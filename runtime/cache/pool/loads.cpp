@@ -264,6 +264,7 @@ void Loads::end_arrived(PartRange range) {
     for (Part& part : parts) {
       TERRACE_CHECK(part.state == State::crossing);
       part.state = State::arrived;
+      load.arrived[part.source] = now_;
       if (!together) reads_.release(part.block, part.landing);
     }
     i += run.size();
@@ -315,7 +316,8 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
   // The transfer of an unconfirmed part may still read the landing slot, so the slot is not released.
   if (crossed && state != State::unconfirmed) reads_.release(part.block, part.landing);
   if (!crossed) --load.unsubmitted;
-  if (state != State::arrived) load.lost = true;
+  if (state == State::arrived) load.arrived[part.source] = now_;
+  else load.lost = true;
   TERRACE_CHECK(load.unfinished > 0);
   if (--load.unfinished == 0) finish(id);
 }

@@ -79,7 +79,8 @@ class Loads : PoolPart {
   /// The value of layers() when all blocks have arrived.
   static constexpr std::uint32_t all_layers = LayersBrought::all_layers;
 
-  Loads(const PoolPart& part, StoredReads& reads) : PoolPart{part}, reads_{reads} {}
+  /// `now`: the latest time that the owner of the manager has given.
+  Loads(const PoolPart& part, StoredReads& reads, const TimePoint& now) : PoolPart{part}, reads_{reads}, now_{now} {}
 
   /// Starts a load. `runs` are in order, prefix by prefix. Their blocks have usable copies in their source, and no device copies.
   /// `device_slots` has a slot for each block; the caller holds these slots, and the load takes them over.
@@ -117,6 +118,8 @@ class Loads : PoolPart {
   void take_events(std::vector<Event>& events) { take_all(events_, events); }
   /// The requests that wait for the load, or waited for it when it ended. Valid until the next call that changes the load.
   [[nodiscard]] std::span<const std::uint32_t> waiters(LoadId load) const { return loads_[load].waiters; }
+  /// The time at which the last block from the source arrived. TimePoint{} if none did. Valid as waiters().
+  [[nodiscard]] TimePoint arrived(LoadId load, Source source) const { return loads_[load].arrived[source]; }
   /// Unpins the load's prefixes after its `ended` event. Another load can get its id then.
   void close(LoadId load);
 
@@ -154,6 +157,7 @@ class Loads : PoolPart {
     std::vector<std::uint32_t> waiters;
     LayersBrought transfers;
     Deadlines deadlines;
+    PerSource<TimePoint> arrived;
     std::uint32_t unfinished = 0;   ///< parts that have not ended; 0: the load has ended
     std::uint32_t unread = 0;       ///< parts that are reading
     std::uint32_t unsubmitted = 0;  ///< parts that are reading or landed
@@ -169,6 +173,7 @@ class Loads : PoolPart {
       waiters.clear();
       transfers.clear();
       deadlines = {};
+      arrived = {};
       by_layer = lost = late = in_use = false;
     }
   };
@@ -201,6 +206,7 @@ class Loads : PoolPart {
   void finish(LoadId load);
 
   StoredReads& reads_;
+  const TimePoint& now_;
   std::vector<Load> loads_;
   std::vector<Event> events_;  ///< not taken yet
   std::vector<LoadId> free_;

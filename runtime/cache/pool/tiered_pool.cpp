@@ -9,7 +9,8 @@
 namespace terrace {
 
 TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-                       WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link)
+                       WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link,
+                       const TimePoint& now)
     : id_{number},
       config_{config},
       sizes_{config.pool(number)},
@@ -25,7 +26,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
       reclaimer_{part_, device_slots_, host_slots_},
       stored_reads_{part_, sizes_, host_slots_, shared},
-      loads_{part_, stored_reads_},
+      loads_{part_, stored_reads_, now},
       named_copies_{part_, sizes_, stored_reads_, host_slots_, storage_writer_, shared_writer_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats},
@@ -415,14 +416,19 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
     if (found || at == keys.end()) return;
     const BlockRef block{run.node, run.begin + static_cast<std::uint32_t>(at - keys.begin())};
     if (tree.hidden(block)) return;
-    BlockPlace place;
-    if (residency_.usable(block, Tier::device)) place.device = residency_.copy(block, Tier::device).slot();
-    if (residency_.usable(block, Tier::host)) place.host = residency_.copy(block, Tier::host).slot();
-    place.storage = residency_.stored(block);
-    place.in_use = in_use(block);
+    const BlockPlace place = place_of(block);
     if (place.device || place.host || place.storage) found = place;
   });
   return found;
+}
+
+BlockPlace TieredPool::place_of(BlockRef block) const {
+  BlockPlace place;
+  if (residency_.usable(block, Tier::device)) place.device = residency_.copy(block, Tier::device).slot();
+  if (residency_.usable(block, Tier::host)) place.host = residency_.copy(block, Tier::host).slot();
+  place.storage = residency_.stored(block);
+  place.in_use = in_use(block);
+  return place;
 }
 
 void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {

@@ -69,7 +69,8 @@ class TieredPool {
   /// `config` has the sizes of all pools. It, `stats`, `shared`, `events`, `budget`, `offload_totals`, `shared_writes` and `link`
   /// belong to the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-             WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link);
+             WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link,
+             const TimePoint& now);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
@@ -225,6 +226,7 @@ class TieredPool {
   /// The same as Administration::evict and find_block.
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key) const;
+  [[nodiscard]] BlockPlace place_of(BlockRef block) const;
   /// The same as Administration::resize.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {}) {
     return resizer_.resize(tier, blocks, closing);

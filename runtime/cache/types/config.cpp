@@ -117,9 +117,10 @@ void validate(const ManagerConfig& config) {
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.groups.empty()) {
     if (config.pools.size() > 1) refuse("several pools need several groups, but no group is given");
+    if (config.hash_unit_tokens > 0) refuse("a hash unit is part of a group's block, but no group is given");
     return;
   }
-  const std::uint32_t unit = hash_unit(config.groups);
+  const std::uint32_t unit = hash_unit(config.groups, config.hash_unit_tokens);
   std::vector<bool> used(config.pools.size());
   std::vector<GroupRule> rules;
   for (std::size_t g = 0; g < config.groups.size(); ++g) {

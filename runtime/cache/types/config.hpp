@@ -66,6 +66,7 @@ struct SharedConfig {
 struct ManagerConfig : CacheSettings {
   std::vector<PoolSizes> pools = {PoolSizes{}};  ///< by PoolId; the present sizes, as set by resize()
   std::vector<GroupConfig> groups;
+  std::uint32_t hash_unit_tokens = 0;
   bool storage = false;
   KeyOrder key_order = KeyOrder::prefix;
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;

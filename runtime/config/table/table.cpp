@@ -207,6 +207,8 @@ void add_general(std::vector<Option>& all) {
   general.add("caching", FIELD(system.caching), "If off, no request finds a hit, and no block stays cached after its request");
   general.add("store-uncached", FIELD(system.store_uncached),
               "With caching off: blocks still reach storage and the shared store, for other instances that read them");
+  general.add("hash-unit", any_count, FIELD(system.hash_unit_tokens),
+              "Tokens for which a key is made, a divisor of the blocks of all groups; 0: their greatest common divisor");
   general.add("request-units-max", any_count, FIELD(system.request_units_max),
               "Most blocks of one request, in hash units; 0: what the pools hold");
   general.add("pinned-blocks-max", any_blocks, FIELD(system.pinned_blocks_max),

@@ -134,6 +134,16 @@ TEST_F(CacheAdminTest, a_snapshot_tells_what_the_cache_tells) {
   EXPECT_TRUE(seen().work.none());
 }
 
+TEST_F(CacheAdminTest, how_long_blocks_stay_is_measured_from_the_start) {
+  begin(sizes(4));
+  for (std::uint32_t number = 1; number <= 500; ++number) run(number, keys_of({number}));
+  clock.advance(interval);
+  poll();
+  const SummedHistogram& lifetime = seen().pools[0].residency.device.lifetime;
+  ASSERT_GT(lifetime.total(), 0U) << "of 496 evicted blocks about eight are followed";
+  EXPECT_EQ(lifetime.sum, 4 * lifetime.total()) << "each stays until four more requests have come";
+}
+
 TEST_F(CacheAdminTest, a_command_wakes_the_cache_and_is_carried_out_in_the_next_poll) {
   begin(sizes(8, 8));
   std::optional<Reply> reply;

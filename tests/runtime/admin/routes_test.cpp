@@ -337,6 +337,8 @@ TEST(AdminCommand, a_clear_keeps_nothing_and_does_not_wait_unless_asked_to) {
   EXPECT_TRUE(read_clear(R"({"keep-storage": true})").options.keep_storage);
   EXPECT_TRUE(read_clear(R"({"keep-shared": true})").options.keep_shared);
   EXPECT_TRUE(read_clear(R"({"wait": true})").options.wait);
+  EXPECT_FALSE(read_clear("{}").options.release_host);
+  EXPECT_TRUE(read_clear(R"({"release-host": true})").options.release_host);
 }
 
 TEST(AdminCommand, an_update_names_the_weights) {

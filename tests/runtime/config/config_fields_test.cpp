@@ -75,17 +75,18 @@ class Fields {
   static std::string element(const std::string& name, std::size_t n) { return n == 0 ? name : fmt::format("{}[{}]", name, n); }
 
   void add(const CacheSystemOptions& options) {
-    const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
-                 storage, storage_guard, shared, flush_interval, caching, store_uncached, inclusion, host_admission, write_policy,
-                 selective_hits, daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max,
-                 write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, device_watermarks, host_watermarks, loads,
-                 unit_prefill_seconds, transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, idle_service, poison] =
-        options;
+    const auto& [ranks, rank_payload, groups, hash_unit_tokens, pools, engine_owns_slots, key_order, host_warm_up, host_touch,
+                 memory_limits, storage, storage_guard, shared, flush_interval, caching, store_uncached, inclusion,
+                 host_admission, write_policy, selective_hits, daily_write_bytes, policy, request_units_max, pinned_blocks_max,
+                 retained_units_max, write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, device_watermarks,
+                 host_watermarks, loads, unit_prefill_seconds, transfer_pieces, lane_rates, fingerprint, log, admin, trace_out,
+                 idle_service, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
-    PUT("", rank_payload, engine_owns_slots, idle_service, key_order, host_warm_up, flush_interval, caching, store_uncached,
-        inclusion, host_admission, selective_hits, daily_write_bytes, request_units_max, pinned_blocks_max, retained_units_max,
-        write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, loads, unit_prefill_seconds, trace_out, poison);
+    PUT("", rank_payload, hash_unit_tokens, engine_owns_slots, idle_service, key_order, host_warm_up, flush_interval, caching,
+        store_uncached, inclusion, host_admission, selective_hits, daily_write_bytes, request_units_max, pinned_blocks_max,
+        retained_units_max, write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, loads, unit_prefill_seconds,
+        trace_out, poison);
     put("groups.size", groups.size());
     for (std::size_t n = 0; n < groups.size(); ++n) add(element("groups", n), groups[n]);
     put("pools.size", pools.size());
@@ -251,6 +252,7 @@ const std::vector<Row>& rows() {
       {"caching", "false", {{"caching", "false"}}},
       {"store-uncached", "true", {{"store_uncached", "true"}}, std::string{"caching = false\n"} + in_memory},
       {"host-admission", "true", {{"host_admission", "true"}}},
+      {"hash-unit", "4", {{"hash_unit_tokens", "4"}}, "@\n[[group]]\nblock-tokens = 8"},
       {"request-units-max", "7", {{"request_units_max", "7"}}},
       {"pinned-blocks-max", "7", {{"pinned_blocks_max", "7"}}},
       {"retained-units-max", "7", {{"retained_units_max", "7"}}},

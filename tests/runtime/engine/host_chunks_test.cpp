@@ -118,6 +118,63 @@ TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks)
   EXPECT_EQ(mapped_blocks(), 6U);
 }
 
+TEST_F(HostChunksTest, memory_goes_back_at_a_clear_and_comes_again_when_the_cache_resumes) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 12));
+  run_prefixes(1, 7);
+  ASSERT_EQ(mapped_blocks(), 12U);
+  ASSERT_TRUE(acquire(50, prefix(7)).has_value());
+  cache->clear({.release_host = true});
+  settle();
+  EXPECT_EQ(cache->status(), CacheStatus::clearing) << "it includes `wait`: a request is alive";
+  EXPECT_EQ(mapped_blocks(), 12U);
+  EXPECT_EQ(acquire(51, prefix(1)).error(), Errc::paused);
+  release(50);
+  settle();
+  EXPECT_EQ(cache->status(), CacheStatus::cleared);
+  EXPECT_EQ(mapped_blocks(), 0U);
+  cache->clear({.release_host = true});
+  settle();
+  ASSERT_TRUE(cache->resume().has_value());
+  EXPECT_EQ(cache->host_memory().wanted, 12U) << "a second clear does not forget the size";
+  EXPECT_EQ(cache->host_memory().usable, 0U);
+  settle();
+  EXPECT_EQ(mapped_blocks(), 12U);
+  run_prefixes(1, 7);
+  EXPECT_EQ(resident(Tier::host), 12U);
+}
+
+TEST_F(HostChunksTest, a_size_that_is_set_while_memory_is_away_holds) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 12));
+  cache->clear({.release_host = true});
+  settle();
+  ASSERT_EQ(mapped_blocks(), 0U);
+  ASSERT_TRUE(resize(8).has_value());
+  ASSERT_TRUE(cache->resume().has_value());
+  settle();
+  EXPECT_EQ(cache->host_memory().wanted, 8U);
+  EXPECT_EQ(mapped_blocks(), 8U);
+}
+
+TEST_F(HostChunksTest, memory_goes_back_although_another_clear_comes_meanwhile) {
+  host_chunk_blocks = 4;
+  make(sizes(2, 12));
+  ASSERT_TRUE(acquire(50, prefix(7)).has_value());
+  cache->clear({.release_host = true});
+  cache->clear({.wait = true});
+  release(50);
+  settle();
+  EXPECT_EQ(cache->status(), CacheStatus::cleared);
+  EXPECT_EQ(mapped_blocks(), 0U);
+  ASSERT_TRUE(cache->resume().has_value());
+  settle();
+  EXPECT_EQ(mapped_blocks(), 12U);
+  cache->clear({.wait = true});
+  settle();
+  EXPECT_EQ(mapped_blocks(), 12U) << "the next clear has not asked for it";
+}
+
 TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
   host_chunk_blocks = 4;
   make(sizes(2, 8));

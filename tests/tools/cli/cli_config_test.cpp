@@ -186,8 +186,7 @@ TEST(ReplayConfig, with_groups_that_the_block_tokens_do_not_fit_is_bad_input) {
     const Ended ended = run(program({"replay", "--config", file, "--block-tokens", tokens, "--requests", "10"}));
     EXPECT_EQ(ended.status, 2) << tokens;
     EXPECT_EQ(ended.err, "terrace replay: [[group]] (" + file +
-                             ":12): the greatest common divisor of all blocks is 64 tokens, so --block-tokens must be 64, not " +
-                             tokens + "\n");
+                             ":12): the hash unit is 64 tokens, so --block-tokens must be 64, not " + tokens + "\n");
   }
 }
 

@@ -262,7 +262,7 @@ class LiveService : public LiveCommands {
 INSTANTIATE_TEST_SUITE_P(Modes, LiveService, testing::Values("confined", "loop"), [](const auto& row) { return row.param; });
 
 TEST_P(LiveService, requests_that_come_during_a_clear_are_served_when_it_is_resumed) {
-  ASSERT_EQ(run(with_socket({"clear", "--until-resumed"})).status, 0);
+  ASSERT_EQ(run(with_socket({"clear", "--release-host"})).status, 0);
   while (count("blocks", "refused_paused") == 0) {
   }
   const Ended resumed = run(with_socket({"resume"}));

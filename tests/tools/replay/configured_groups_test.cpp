@@ -197,28 +197,23 @@ INSTANTIATE_TEST_SUITE_P(
                   {},
                   "t.toml:4: pool.block-bytes: 16B cannot be divided into 4 layers: use a multiple of 32 bytes"},
         // A key has as many tokens as the hash unit.
-        BadGroups{
-            two,
-            {"--block-tokens", "64"},
-            "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not 64"},
-        BadGroups{
-            two,
-            {"--block-tokens", "1048576"},
-            "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not "
-            "1048576"},
-        BadGroups{
-            two,
-            {"--block-tokens", "10"},
-            "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not 10"},
-        BadGroups{
-            two,
-            {"trace.jsonl"},
-            "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not "
-            "512"},
-        BadGroups{
-            "[[group]]\nblock-tokens = 16",
-            {"--block-tokens", "64", "--reference"},
-            "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not 64"},
+        BadGroups{two,
+                  {"--block-tokens", "64"},
+                  "[[group]] (t.toml:2): the hash unit is 16 tokens, so --block-tokens must be 16, not 64"},
+        BadGroups{two,
+                  {"--block-tokens", "1048576"},
+                  "[[group]] (t.toml:2): the hash unit is 16 tokens, so --block-tokens must be 16, not "
+                  "1048576"},
+        BadGroups{two,
+                  {"--block-tokens", "10"},
+                  "[[group]] (t.toml:2): the hash unit is 16 tokens, so --block-tokens must be 16, not 10"},
+        BadGroups{two,
+                  {"trace.jsonl"},
+                  "[[group]] (t.toml:2): the hash unit is 16 tokens, so --block-tokens must be 16, not "
+                  "512"},
+        BadGroups{"[[group]]\nblock-tokens = 16",
+                  {"--block-tokens", "64", "--reference"},
+                  "[[group]] (t.toml:2): the hash unit is 16 tokens, so --block-tokens must be 16, not 64"},
         BadGroups{
             "[[group]]\nblock-tokens = 4294967295",
             {},

@@ -213,16 +213,16 @@ std::string name_of_groups(const ReplayOptions& options, const Config& config) {
 /// A key stands for --block-tokens tokens, and that must be the hash unit.
 void check_unit(const ReplayOptions& options, const Config& config) {
   const bool configured = is_configured(options);
-  const std::uint32_t unit = hash_unit(configured ? options.system.groups : options.groups);
+  const std::uint32_t unit =
+      configured ? hash_unit(options.system.groups, options.system.hash_unit_tokens) : hash_unit(options.groups);
   if (unit != options.block_tokens && !configured) {
     throw UsageError{fmt::format("--groups: blocks of {} tokens and their multiples are possible (--block-tokens), and one group "
                                  "must have such blocks",
                                  options.block_tokens)};
   }
   if (unit != options.block_tokens) {
-    throw UsageError{
-        fmt::format("{}: the greatest common divisor of all blocks is {} tokens, so --block-tokens must be {}, not {}",
-                    name_of_groups(options, config), unit, unit, options.block_tokens)};
+    throw UsageError{fmt::format("{}: the hash unit is {} tokens, so --block-tokens must be {}, not {}",
+                                 name_of_groups(options, config), unit, unit, options.block_tokens)};
   }
   if (unit <= ReplayOptions::block_tokens_max) return;
   throw UsageError{fmt::format("{}: the greatest common divisor of all blocks is {} tokens: a replay can have at most {}",
@@ -336,8 +336,9 @@ std::size_t counted_group(std::span<const GroupConfig> groups) {
 void take_groups(ReplayOptions& options, bool has_block_tokens) {
   const CacheSystemOptions& system = options.system;
   if (system.groups.empty()) return;
-  if (!has_block_tokens) options.block_tokens = hash_unit(system.groups);
-  if (system.groups.size() == 1 && counted_group(system.groups) == 0) return;
+  const std::uint32_t unit = hash_unit(system.groups, system.hash_unit_tokens);
+  if (!has_block_tokens) options.block_tokens = unit;
+  if (system.groups.size() == 1 && counted_group(system.groups) == 0 && unit == system.groups.front().block_tokens) return;
   options.groups = system.groups;
   options.pools = system.pools;
   for (const PoolOptions& pool : options.pools) options.layers = std::max(options.layers, pool.layers);

@@ -66,6 +66,42 @@ TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   EXPECT_EQ(cache->manager().requests().committed_units(RequestId{1}).value(), 6U);  // the smallest of all groups
 }
 
+TEST_F(Groups, count_in_a_smaller_hash_unit_if_one_is_set) {
+  ManagerConfig config = model({group(GroupKind::full, 32), group(GroupKind::sliding_window, 64, 128, 1)}, {20, 10});
+  config.hash_unit_tokens = 8;
+  make(config);
+  EXPECT_EQ(cache->manager().unit_tokens(), 8U);
+  ASSERT_TRUE(acquire(1, prompt(17)).has_value());
+  EXPECT_EQ(table(1, first).size(), 5U) << "four full blocks of four units, and one for the last unit";
+  EXPECT_EQ(table(1, second).size(), 3U);
+  ASSERT_TRUE(commit(1, prompt(17)).has_value());
+  release(1);
+  EXPECT_EQ(cache->match(prompt(17)).total(), 16U);
+  EXPECT_EQ(cache->match(prompt(15)).total(), 8U) << "a hit ends at a block of every group";
+  config.hash_unit_tokens = 24;
+  EXPECT_NE(refusal(config).find("does not divide"), std::string::npos);
+  config = test::sizes(4);
+  config.hash_unit_tokens = 8;
+  EXPECT_EQ(refusal(config), "a hash unit is part of a group's block, but no group is given");
+}
+
+TEST_F(Groups, tell_where_the_blocks_of_a_prefix_are_in_each) {
+  make(model({group(GroupKind::full, 16), group(GroupKind::sliding_window, 32, 32, 1), group(GroupKind::cross, 1, 0, 2)},
+             {20, 20, 5}));
+  ASSERT_TRUE(acquire(1, prompt(7)).has_value());
+  ASSERT_TRUE(commit(1, prompt(7)).has_value());
+  const std::vector<BlockPlace> full = cache->find_blocks(prompt(9), first);
+  ASSERT_EQ(full.size(), 9U);
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(full[i].device, table(1, first)[i]) << i;
+  EXPECT_FALSE(full[7].device || full[8].device || full[8].in_use);
+  EXPECT_TRUE(full[6].in_use);
+  const std::vector<BlockPlace> window = cache->find_blocks(prompt(7), second);
+  ASSERT_EQ(window.size(), 3U) << "the last one has a unit of two";
+  EXPECT_EQ(window[2].device, table(1, second)[2]);
+  EXPECT_TRUE(cache->find_blocks(prompt(7), GroupId{2}).empty());
+  EXPECT_TRUE(cache->find_blocks(prompt(7), GroupId{3}).empty());
+}
+
 TEST_F(Groups, in_two_pools_refuse_the_number_of_a_third) {
   make(model({group(GroupKind::full, 1), group(GroupKind::full, 1, 0, 1)}, {20, 20}));
   const PoolId third{2};

@@ -128,6 +128,27 @@ TEST_F(NamedBlocks, are_found_by_their_key_alone) {
   release(4);
 }
 
+TEST_F(NamedBlocks, are_found_by_their_prefix_with_the_tiers_that_have_them) {
+  make(with_storage(sizes(4, 2), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2, 3, 4});
+  serve(1, keys);
+  serve(2, keys_of({5, 6, 7}));
+  const std::vector<BlockPlace> places = cache->find_blocks(keys_of({1, 2, 3, 4, 9}));
+  ASSERT_EQ(places.size(), 5U);
+  std::size_t in_memory = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const BlockPlace alone = cache->find_block(keys[i]).value();
+    EXPECT_EQ(places[i].device, alone.device);
+    EXPECT_EQ(places[i].host, alone.host);
+    EXPECT_TRUE(places[i].storage);
+    in_memory += alone.device || alone.host ? 1 : 0;
+  }
+  EXPECT_EQ(in_memory, 3U);
+  EXPECT_FALSE(places[4].device || places[4].host || places[4].storage || places[4].in_use);
+  cache->clear({});
+  for (const BlockPlace& place : cache->find_blocks(keys)) EXPECT_FALSE(place.device || place.host || place.storage);
+}
+
 TEST_F(NamedBlocks, that_have_no_key_yet_are_the_end_of_the_table) {
   make(sizes(8));
   const auto keys = keys_of({1, 2, 3});

@@ -218,6 +218,9 @@ TEST_F(SharedStoreTest, is_not_asked_for_what_it_just_did_not_have) {
   ASSERT_TRUE(acquire(3, keys).has_value());
   EXPECT_FALSE(ready(3));
   EXPECT_EQ(cache->wait_totals().looking.requests, 1U);
+  clock.advance(3ms);
+  ASSERT_TRUE(ready_when_settled(3));
+  EXPECT_EQ(stats(3).waits.looking, 3ms);
 }
 
 TEST_F(SharedStoreTest, is_asked_once_by_requests_that_want_the_same) {

@@ -487,6 +487,32 @@ TEST_F(WaitTimesTest, tell_room_and_host_apart) {
   EXPECT_DOUBLE_EQ(totals.loads[Source::host].seconds, 0.003);
 }
 
+TEST_F(WaitTimesTest, of_a_request_are_told_by_what_it_waited_for) {
+  make(with_storage(sizes(4, 6), WritePolicy::write_through));
+  const auto keys = keys_of({1, 2, 3, 4});
+  run(1, keys);
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({9, 10, 11, 12}));
+  ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 2U);
+  ASSERT_TRUE(acquire(4, keys).has_value());
+  const auto waits = [&] { return stats(4).waits; };
+  EXPECT_EQ(waits().room, Duration{}) << "it has not ended";
+  pass(4);
+  for (int i = 0; i < 99 && waits().room == Duration{}; ++i) run_and_poll(1);  // the other blocks go to the host
+  pass(2);
+  for (int i = 0; i < 99 && cache->moved().swap_in.blocks < 2; ++i) run_and_poll(1);
+  ASSERT_EQ(cache->moved().swap_in.blocks, 2U) << "those of the host";
+  pass(5);
+  ASSERT_TRUE(ready_when_settled(4));
+  EXPECT_EQ(waits().room, std::chrono::milliseconds{4});
+  EXPECT_EQ(waits().loads[Source::host], std::chrono::milliseconds{2});
+  EXPECT_EQ(waits().loads[Source::storage], std::chrono::milliseconds{7});
+  EXPECT_EQ(waits().loads.sum(), std::chrono::milliseconds{9});
+  EXPECT_EQ(waits().looking, Duration{});
+  EXPECT_DOUBLE_EQ(cache->seconds_waited(leases.at(4)), 0.011);
+}
+
 TEST_F(WaitTimesTest, of_requests_that_fail_or_give_up_are_no_ones_time) {
   make(sizes(4, 8));
   run(1, keys_of({1, 2, 3, 4}));
