@@ -86,9 +86,9 @@ class Families {
   }
   /// `total` has the members of TimeTotal except `number`.
   template <class Total>
-  void times(const char* name, const char* help, const Total& total, Labels labels) {
+  void times(const char* name, const char* help, const Total& total, const Labels& labels) {
     constexpr double microsecond = 1e-6;
-    histogram(name, help, total.microseconds, total.seconds, std::move(labels), microsecond);
+    histogram(name, help, total.microseconds, total.seconds, labels, microsecond);
   }
   /// `unit`: what 1 in `values` stands for. `sum`: of all values.
   void histogram(const char* name, const char* help, const Histogram& values, double sum, Labels labels, double unit = 1) {

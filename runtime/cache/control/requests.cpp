@@ -192,6 +192,7 @@ void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
     for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
     if (!needed) continue;
     ++r.failures;
+    end_phase(r, r.waits.loads[event.source]);
     // The request does not use a failed source again: not the shared store after any failure, and not storage after a late read.
     if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
     else if (event.late) r.farthest = std::min(r.farthest, Source::host);

@@ -339,6 +339,7 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     ASSERT_TRUE(ready_when_settled(4));
     EXPECT_EQ(stats(4).found[Source::storage], 0U);
     EXPECT_EQ(stats(4).miss, 3U);
+    EXPECT_EQ(stats(4).waits.loads[Source::storage], 100ms) << "it waited for it in vain";
     // A block that arrived too late is cached if that costs nothing.
     EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::host], host_blocks == 0 ? 0U : 3U);
     ASSERT_TRUE(commit(4, keys_of({1, 2, 3})).has_value());
