@@ -1,6 +1,7 @@
 #include "runtime/engine/host_chunks.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "radix/tree/copy.hpp"
 
 #include <algorithm>
@@ -65,7 +66,7 @@ HostChunks::Plan HostChunks::plan(std::uint64_t slots) const {
     plan.reopen.push_back(going.chunk);
     have += going.slots.count;
   }
-  if (have < slots) plan.grow = static_cast<std::uint32_t>(std::max(slots - have, grain));
+  if (have < slots) plan.grow = static_cast<std::uint32_t>(std::max(slots - have, std::min(grain, arena_.rows_left())));
   return plan;
 }
 
@@ -73,6 +74,9 @@ Result<void> HostChunks::resize(std::uint32_t blocks) {
   const std::uint64_t slots = std::uint64_t{blocks} + manager_.config().pool(pool_).staging_blocks;
   if (slots >= Copy::slots_max) return Errc::never_fits;
   const Plan plan = this->plan(slots);
+  if (plan.grow > arena_.rows_left()) {
+    return failure<Errc::never_fits, "the memory that was given for the host tier has fewer rows (PoolOptions::host_rows)">;
+  }
   if (arena_.numbers_after(plan.grow) > Copy::slots_max) return Errc::never_fits;
   if (const Result<void> resized = close(plan, blocks); !resized) return resized;
   failure_.clear();

@@ -33,6 +33,7 @@ void CacheFixture::make(ManagerConfig config, std::uint32_t stored_blocks) {
   host.block_bytes = Bytes{block_bytes};
   host.chunk_bytes = Bytes{block_bytes} * host_chunk_blocks;
   host.limits = host_limits;
+  host.rows = host_rows;
   host.spare = {};
   auto worker = std::make_unique<SimulatedArenaWorker>();
   arena_worker = worker.get();

@@ -82,6 +82,7 @@ class CacheFixture : public ::testing::Test {
   TransferSchedulerConfig scheduler_config;
   bool host_warm = true;  ///< if false, only staging is warm at the start
   std::function<MemoryLimits()> host_limits;
+  std::optional<HostRows> host_rows;  ///< of the first pool
   /// Set these before make(). Only calls of the cache wake the waker.
   CacheWatch* watch = nullptr;
   SharedStore* shared = nullptr;

@@ -207,13 +207,29 @@ std::uint64_t HostArena::numbers_after(std::uint32_t slots) const {
   return (chunks - 1) * slots_per_chunk_ + (more > absent_.size() ? last : slots_per_chunk_);
 }
 
+/// The most slots that the chunk can have.
+std::uint32_t HostArena::slots_max(std::uint32_t chunk) const {
+  if (!options_.rows) return slots_per_chunk_;
+  const std::uint64_t before = std::min<std::uint64_t>(options_.rows->count, std::uint64_t{chunk} * slots_per_chunk_);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(slots_per_chunk_, options_.rows->count - before));
+}
+
+std::uint64_t HostArena::rows_left() const {
+  if (!options_.rows) return std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t left =
+      options_.rows->count - std::min<std::uint64_t>(options_.rows->count, std::uint64_t{chunks_end_} * slots_per_chunk_);
+  for (const std::uint32_t chunk : absent_) left += slots_max(chunk);
+  return left;
+}
+
 Result<void> HostArena::grow(std::uint32_t slots) {
   if (numbers_after(slots) > std::min<std::uint64_t>(std::uint64_t{chunks_max} * slots_per_chunk_, 1ULL << 32)) {
     return Errc::never_fits;
   }
-  if (options_.rows && numbers_after(slots) > options_.rows->count) return Errc::never_fits;
+  if (slots > rows_left()) return Errc::never_fits;
   while (slots > 0) {
-    const std::uint32_t here = std::min(slots, slots_per_chunk_);
+    const std::uint32_t next = absent_.empty() ? chunks_end_ : *std::ranges::min_element(absent_);
+    const std::uint32_t here = std::min(slots, slots_max(next));
     const Bytes with_those_after = block_bytes_ * slots;
     slots -= here;
     const std::uint32_t chunk = new_chunk(here);

@@ -106,8 +106,11 @@ class HostArena final : public HostSlots {
   // ---- adding and removing chunks
 
   /// Orders chunks for `slots` more slots. All chunks are full, except that the last may be smaller. Each chunk ends in one
-  /// event, `warm` or `failed`. Fails: never_fits (more slots than can be numbered); then nothing is ordered.
+  /// event, `warm` or `failed`. Fails: never_fits (more slots than can be numbered, or than rows_left()); then nothing is
+  /// ordered.
   [[nodiscard]] Result<void> grow(std::uint32_t slots);
+  /// Returns the number of slots that the rows of another owner have for grow(); no limit without such rows.
+  [[nodiscard]] std::uint64_t rows_left() const;
   /// Returns a number that is larger than all slot numbers after grow(slots).
   [[nodiscard]] std::uint64_t numbers_after(std::uint32_t slots) const;
   /// Cancels a chunk that is reserved or touching. It ends in `failed`, or in `warm` if it was complete first.
@@ -159,6 +162,7 @@ class HostArena final : public HostSlots {
   [[nodiscard]] Place& place(std::uint32_t chunk) const;
   [[nodiscard]] Place* place_of(SlotId slot) const;
   [[nodiscard]] HostChunk chunk_at(std::uint32_t chunk) const;
+  [[nodiscard]] std::uint32_t slots_max(std::uint32_t chunk) const;
   [[nodiscard]] std::uint32_t new_chunk(std::uint32_t slots);
   /// Gives the chunk its memory: new addresses, or its rows.
   void map(std::uint32_t chunk, const std::string& what);

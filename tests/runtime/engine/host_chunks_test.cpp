@@ -7,6 +7,7 @@
 #include "tests/refusal.hpp"
 #include "tests/runtime/fixture.hpp"
 
+#include <array>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -173,6 +174,36 @@ TEST_F(HostChunksTest, memory_goes_back_although_another_clear_comes_meanwhile) 
   cache->clear({.wait = true});
   settle();
   EXPECT_EQ(mapped_blocks(), 12U) << "the next clear has not asked for it";
+}
+
+TEST_F(HostChunksTest, in_rows_of_another_owner_the_last_chunk_may_be_smaller_and_comes_back) {
+  // Both last chunks are smaller than the others; the second one is smaller than a 128th of the tier, too.
+  for (const auto [rows, chunk, less] : {std::array{10U, 4U, 6U}, std::array{257U, 256U, 200U}}) {
+    host_chunk_blocks = chunk;
+    std::vector<std::byte> memory(rows * block_bytes);
+    host_rows = HostRows{memory.data(), rows, Bytes{block_bytes}, Bytes{block_bytes}};
+    make(sizes(2, rows));
+    ASSERT_TRUE(resize(Blocks{less}).has_value());
+    settle();
+    EXPECT_LT(mapped_blocks(), rows);
+    EXPECT_EQ(resize(Blocks{rows + 1}).error(), Errc::never_fits);
+    EXPECT_EQ(cache->host_memory().wanted, less) << "nothing has changed";
+    ASSERT_TRUE(resize(Blocks{rows}).has_value());
+    settle();
+    EXPECT_EQ(mapped_blocks(), rows);
+    run_prefixes(1, rows / 2 + 2);
+    EXPECT_EQ(resident(Tier::host), rows);
+    cache->clear({.release_host = true});
+    settle();
+    EXPECT_EQ(mapped_blocks(), 0U);
+    ASSERT_TRUE(cache->resume().has_value());
+    settle();
+    EXPECT_EQ(mapped_blocks(), rows);
+    cache.reset();
+    transfers.reset();
+    device.reset();
+    arena.reset();
+  }
 }
 
 TEST_F(HostChunksTest, what_is_in_a_chunk_that_goes_leaves_rather_than_others) {
