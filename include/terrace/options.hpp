@@ -293,7 +293,8 @@ struct TERRACE_API CacheSystemOptions {
   /// Turn (CacheSystem::take_turn). An AsyncCache polls by itself, and refuses a cache with such a thread. If false, an idle
   /// engine must poll when Cache::wake_fd() and Cache::next_deadline() say so.
   bool idle_service = false;
-  /// Poison mode, for tests: slots are overwritten as they become free.
+  /// Poison mode, for tests whose compute is launched by Device::launch: slots are overwritten as they become free. Cannot be
+  /// combined with regions of the engine: the engine's compute there does not wait for this work of the device.
   bool poison = false;
 };
 

@@ -25,7 +25,7 @@ from ._offload_types import (
     WriteBackState,
 )
 from ._polling import Polled, end_of, nanoseconds
-from ._structures import in_range
+from ._structures import c_text, in_range
 from ._toml import document
 
 CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
@@ -231,7 +231,7 @@ class AnyCache(Polled):
         """
         word = ("on" if value else "off") if isinstance(value, bool) else str(value)
         with self._lock:
-            check(lib.terrace_cache_set(self._open(), option.encode(), word.encode()))
+            check(lib.terrace_cache_set(self._open(), c_text("option", option), c_text("value", word)))
 
     def pause_transfers(self) -> None:
         """No copy, read or write starts until resume_transfers()."""

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from . import _interface, _library
 from ._keys import Keys, Names, keys_of_names
 from ._library import NEVER, TerraceError, check, error_of, lib
+from ._structures import Uncopied, c_text
 
 Self = TypeVar("Self", bound="Polled")
 
@@ -124,7 +125,7 @@ class Waiter:
             await self._future
 
 
-class Polled:
+class Polled(Uncopied):
     """A handle of the library that threads and event loops poll: what a Store and an OffloadCache share.
 
     Threads: `_lock` guards everything, and is not held during a wait. Each waiting thread polls for all threads, and rings the
@@ -174,7 +175,7 @@ class Polled:
         return self._handle
 
     def _options(self, config: str, name: str) -> _interface.OpenOptions:
-        given = _interface.OpenOptions(config=config.encode(), config_name=name.encode())
+        given = _interface.OpenOptions(config=config, config_name=name)
         if self._log is not None:
             given.log = self._log
         return given
@@ -190,7 +191,7 @@ class Polled:
     def resume_shared(self, weights_revision: str | None = None) -> None:
         """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
         as before the clear."""
-        revision = None if weights_revision is None else weights_revision.encode()
+        revision = c_text("weights_revision", weights_revision)
         with self._lock:
             check(getattr(lib, self._prefix + "_resume_shared")(self._open(), revision))
 
@@ -382,9 +383,13 @@ def _log_function(log: Callable[[int, str], None] | None) -> Any:
     return _interface.LogFunction(write)
 
 
+_LONGEST = 9e9
+"""Seconds that the library can count, 285 years."""
+
+
 def nanoseconds(seconds: float | None) -> int:
     """Converts a time-out of Python to one of the library."""
-    return NEVER if seconds is None else max(0, min(int(seconds * 1e9), NEVER - 1))
+    return NEVER if seconds is None else int(min(max(0.0, seconds), _LONGEST) * 1e9)
 
 
 def end_of(timeout: float | None) -> float | None:

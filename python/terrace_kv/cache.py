@@ -730,6 +730,8 @@ class Cache(AnyCache):
             if status in (_interface.OK, _interface.UNKNOWN_REQUEST):
                 del self._live[request.id]
                 self._failed.pop(request.id, None)
+                if (waiter := self._waiters.get(request.id)) is not None:
+                    waiter.wake()
             check(status)
 
     def _drop(self, number: int) -> None:

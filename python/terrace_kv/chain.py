@@ -12,7 +12,7 @@ from typing import Any
 from . import _interface
 from ._keys import KEY_BYTES, Keys, token_array
 from ._library import check, lib
-from ._structures import in_range
+from ._structures import Uncopied, in_range
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Item:
     kind: ItemKind = ItemKind.MEDIA
 
 
-class Chain:
+class Chain(Uncopied):
     """The tokens of one sequence, and the keys of its full blocks. Hashing costs a fraction of a microsecond for each block, so
     keep the chain of a conversation, and append the tokens of its next turn.
 
@@ -70,8 +70,8 @@ class Chain:
             model_digest_bytes=len(root.model_digest),
             fingerprint=root.fingerprint or None,
             fingerprint_bytes=len(root.fingerprint),
-            adapter=None if root.adapter is None else root.adapter.encode(),
-            tenant_salt=None if root.tenant_salt is None else root.tenant_salt.encode(),
+            adapter=root.adapter,
+            tenant_salt=root.tenant_salt,
             weight_epoch=root.weight_epoch,
         )
         self.block_tokens = in_range("block_tokens", block_tokens, c_uint32)

@@ -16,12 +16,12 @@ from ._keys import KEY_BYTES, Keys
 from ._library import check, error_of, lib
 from ._offload_types import Change, ChangeKind
 from ._polling import nanoseconds, tell_of_forks
-from ._structures import in_range
+from ._structures import Uncopied, in_range
 
 _NO_KEY = bytes(KEY_BYTES)
 
 
-class EventPublisher:
+class EventPublisher(Uncopied):
     """Publishes over ZeroMQ which blocks are cached where, in the format of vLLM, for routers that send a prompt to the engine
     that has most of it (docs/events.md):
 
@@ -84,9 +84,9 @@ class EventPublisher:
             if limit == 0:
                 raise ValueError(f"{name} is 0, must be at least 1")
         given = _interface.EventOptions(
-            endpoint=endpoint.encode(),
-            replay_endpoint=replay_endpoint.encode() if replay_endpoint is not None else None,
-            topic=topic.encode(),
+            endpoint=endpoint,
+            replay_endpoint=replay_endpoint,
+            topic=topic,
             connect=int(connect),
             data_parallel_rank=data_parallel_rank,
             heartbeat=0 if heartbeat is None else max(1, nanoseconds(heartbeat)),
@@ -145,7 +145,7 @@ class EventPublisher:
             tokens=address,
             token_count=size,
             parent=None if before is None else ctypes.addressof(before),
-            adapter=adapter.encode() if adapter else None,
+            adapter=adapter or None,
             block_tokens=block_tokens,
             group=group,
         )

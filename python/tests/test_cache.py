@@ -1,7 +1,9 @@
 """Cache: the block manager of an engine, with a device in ordinary memory."""
 
 import asyncio
+import copy
 import os
+import pickle
 import random
 import threading
 
@@ -409,3 +411,57 @@ def test_a_closed_cache_and_a_child_say_so(tmp_path):
         engine.cache.acquire(Chain(ROOT, UNIT, range(4)))
     with pytest.raises(InvalidArgument, match="device-blockz"):
         Cache({"pool": [{"device-blockz": 3}]})
+
+
+@pytest.mark.parametrize("field", ["tenant_salt", "adapter"])
+def test_a_name_cannot_end_before_its_end(field):
+    """A string of C ends at a NUL, so two tenants would have the same keys."""
+    with pytest.raises(ValueError, match=f"{field} has a NUL character: 'a"):
+        Chain(Root(**{field: "a\0b"}), UNIT, range(UNIT))
+
+
+def test_options_cannot_end_before_their_end(engine):
+    with pytest.raises(ValueError, match="value has a NUL character"):
+        engine.cache.set("policy", "lru\0adaptive")
+    with pytest.raises(ValueError, match="config has a NUL character"):
+        Cache("[[pool]]\n\0")
+
+
+def test_what_owns_a_handle_is_not_copied(engine):
+    for each in (Chain(ROOT, UNIT, range(9)), engine.cache):
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=f"a {type(each).__name__} cannot be copied or pickled"):
+                way(each)
+    assert engine.serve(list(range(9))).miss == 2
+
+
+@pytest.mark.parametrize("seconds", [1e300, float("inf")])
+def test_any_time_is_a_time(engine, seconds):
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(9))) as request:
+        assert request.wait(seconds).miss == 2
+        request.release(0, returns_in=seconds)
+    assert engine.serve(list(range(9))).miss == 2
+
+
+def test_a_wait_ends_when_another_task_releases_the_request(engine):
+    engine.serve(list(range(17)))
+    engine.cache.drain()
+    engine.cache.clear(keep_storage=True)
+    engine.cache.pause_transfers()
+
+    async def serve():
+        request = engine.cache.acquire(Chain(ROOT, UNIT, range(17)))
+        waiting = asyncio.create_task(request.ready())
+        await asyncio.sleep(0)
+        request.release(0)
+        with pytest.raises(TerraceError, match="there is no request"):
+            await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(serve())
+
+
+def test_freed_slots_of_the_engine_are_not_overwritten_behind_its_back():
+    memory = numpy.zeros((DEVICE_BLOCKS, BLOCK_BYTES), numpy.uint8)
+    config = {"poison": True, "pool": [{"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 0}]}
+    with pytest.raises(InvalidArgument, match="poison"):
+        Cache(config, regions=[DeviceRegion(memory.ctypes.data, BLOCK_BYTES, BLOCK_BYTES)])

@@ -160,6 +160,10 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   validate(config);
   const std::vector<std::size_t> pools = pools_of_groups(options);
   for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options.ranks[rank].regions, pools);
+  if (options.poison && !options.engine_owns_slots &&
+      !std::ranges::all_of(options.ranks, [](const RankOptions& rank) { return rank.regions.empty(); })) {
+    refuse("poison overwrites freed slots on the device, and compute in regions of the engine would not wait for that");
+  }
   check_stores(options);
   return config;
 }

@@ -150,7 +150,7 @@ class Lease:
         try:
             hints = hints_of(self.request)
         except WrongHint as error:
-            logger.warning_once("Terrace: %s", error)
+            logger.warning_once("Terrace: %s", str(error))
         self.held.release(0, output_tokens=self.request.num_output_tokens, ended=hints.ended, returns_in=hints.returns_in)
 
     @property

@@ -8,18 +8,30 @@
 
 namespace terrace {
 
-Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
-  const auto refuse = [&](Errc why) -> Result<PrefetchId> {
-    ++state_.prefetches.refused;
-    return why;
-  };
-  const bool has_host = std::ranges::all_of(
-      groups_.pools(), [](const auto& pool) { return pool->sizes().host_blocks > 0 && pool->sizes().engine_blocks == 0; });
-  if (order.keys.empty() || order.farthest_source <= Source::host || !state_.config.caching || !has_host) {
-    return refuse(Errc::invalid_argument);
+Result<void> Prefetches::accepts(const PrefetchOrder& order) const {
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  if (order.keys.empty()) return failure<Errc::invalid_argument, "there are no keys: the prompt has no full block">;
+  if (order.farthest_source <= Source::host) {
+    return failure<Errc::invalid_argument, "blocks are prefetched from storage or the shared store: `farthest_source` is nearer">;
   }
-  if (state_.status != CacheStatus::normal) return refuse(Errc::paused);
-  if (running_.size() >= running_max) return refuse(Errc::refused);
+  if (!state_.config.caching) return failure<Errc::invalid_argument, "caching is off">;
+  for (const TieredPool* const pool : groups_.pools()) {
+    if (pool->sizes().engine_blocks > 0) {
+      return failure<Errc::invalid_argument, "the device slots are the engine's: order a load to the host tier instead">;
+    }
+    if (pool->sizes().host_blocks == 0) {
+      return failure<Errc::invalid_argument, "blocks are prefetched to the host tier, and there is none">;
+    }
+  }
+  if (running_.size() >= running_max) return Errc::refused;
+  return {};
+}
+
+Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
+  if (const Result<void> accepted = accepts(order); !accepted) {
+    ++state_.prefetches.refused;
+    return accepted.error();
+  }
   ++state_.prefetches.orders;
   last_id_ = PrefetchId{last_id_.value() + 1};
   const std::size_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : order.keys.size();

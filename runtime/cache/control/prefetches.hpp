@@ -74,6 +74,7 @@ class Prefetches {
   void check_invariants() const;
 
  private:
+  [[nodiscard]] Result<void> accepts(const PrefetchOrder& order) const;
   struct Prefetch {
     std::vector<BlockKey> keys;
     Source farthest = Source::storage;

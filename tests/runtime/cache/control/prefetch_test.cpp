@@ -363,11 +363,11 @@ TEST_F(PrefetchTest, breaks_no_promise_of_slots) {
 
 TEST_F(PrefetchTest, is_refused_without_a_host_tier_keys_or_sources) {
   make(tiers(16, 0));
-  EXPECT_EQ(prefetch(keys_from(1, 2)).error(), Errc::invalid_argument);
+  EXPECT_EQ(prefetch(keys_from(1, 2)).error().message(), "blocks are prefetched to the host tier, and there is none");
   cache.reset();
   transfers.reset();
   make(tiers(16, 32));
-  EXPECT_EQ(prefetch({}).error(), Errc::invalid_argument);
+  EXPECT_EQ(prefetch({}).error().message(), "there are no keys: the prompt has no full block");
   EXPECT_EQ(prefetch(keys_from(1, 2), Source::host).error(), Errc::invalid_argument);
   cache->clear({.wait = true});
   EXPECT_EQ(prefetch(keys_from(1, 2)).error(), Errc::paused);
