@@ -313,7 +313,7 @@ terrace_status terrace_write_back_cancel(terrace_cache* cache, uint64_t job) {
 terrace_status terrace_write_back_read(const terrace_cache* cache, uint64_t job, terrace_write_back_progress* out) {
   return on(cache, __func__, [&] {
     const std::optional<terrace::WriteBackProgress> now = cache->cache().write_back(terrace::WriteBackId{job});
-    if (!now) throw Refusal{terrace::Errc::not_found};
+    if (!now) throw Refusal{TERRACE_NOT_FOUND, "there is no write-back job " + std::to_string(job)};
     using Outcome = terrace::WriteBackOutcome;
     terrace_write_back_progress value{};
     value.state = static_cast<uint32_t>(now->state);

@@ -46,7 +46,13 @@ struct terrace_cache {
   terrace_cache(const terrace::CacheSystemOptions& options, std::unique_ptr<terrace::capi::FunctionSink> log)
       : sink{std::move(log)}, system{options} {
     if (options.engine_owns_slots) offload.emplace(system.cache());
-    if (!options.groups.empty()) unit_tokens = terrace::hash_unit(options.groups, options.hash_unit_tokens);
+    if (!options.groups.empty()) {
+      unit_tokens = terrace::hash_unit(options.groups, options.hash_unit_tokens);
+      units_per_block.clear();
+      for (const terrace::GroupConfig& group : options.groups) {
+        units_per_block.push_back(group.kind == terrace::GroupKind::cross ? 0 : group.block_tokens / unit_tokens);
+      }
+    }
     region_lists = options.groups.empty() ? options.pools.size() : options.groups.size();
     for (const terrace::PoolOptions& pool : options.pools) block_bytes.push_back(terrace::count(pool.block_bytes));
     points.resize(options.ranks.size());
@@ -68,6 +74,8 @@ struct terrace_cache {
   mutable std::optional<terrace::OffloadCache> offload;
   boost::unordered_flat_map<std::uint64_t, Live> live;  ///< by id
 
+  /// By group: hash units of a block; 0 for a group whose blocks are not of the sequence (cross attention).
+  std::vector<std::uint32_t> units_per_block = {1};
   std::uint32_t unit_tokens = 0;               ///< of a hash unit; 0: there are no groups, and tokens are not known
   std::size_t region_lists = 1;                ///< lists of regions of a rank: one for each group, or each pool
   std::vector<uint64_t> points;                ///< by rank: the last point of terrace_cache_signal()

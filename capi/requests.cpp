@@ -84,7 +84,7 @@ AcquireRequest read_acquire(const terrace_cache& cache, const terrace_acquire& g
   }
   to.id = RequestId{given.request};
   if (given.units > 0) to.units = HashUnits{given.units};
-  if (has(TERRACE_ACQUIRE_HITS_MAX)) to.hit_units_max = HashUnits{given.hit_units_max};
+  if (has(TERRACE_ACQUIRE_HITS_MAX)) to.hit_units_max = std::min(to.hit_units_max, HashUnits{given.hit_units_max});
   if (has(TERRACE_ACQUIRE_NEW_UNITS_MAX)) to.new_units_max = HashUnits{given.new_units_max};
   to.external_units = HashUnits{given.external_units};
   to.encoder_tokens = given.encoder_tokens;
@@ -140,6 +140,12 @@ void end(Live& live, const terrace_release& how) {
   live.lease.reset();
 }
 
+void check_group(const terrace_cache& cache, std::uint32_t group) {
+  if (group < cache.units_per_block.size()) return;
+  throw std::invalid_argument{"there is no group " + std::to_string(group) + ": the number of groups is " +
+                              std::to_string(cache.units_per_block.size())};
+}
+
 // ---- steps
 
 /// One request of a step.
@@ -149,16 +155,41 @@ struct StepOfOne {
   std::uint64_t needed = 0;         ///< tokens
   Fence written{};
   bool advances = false;
+  std::span<const terrace_table> tables{};
+  std::uint32_t row = 0;  ///< of the request in the tables
 };
 
-void serve(Cache& cache, Live& live, const StepOfOne& step) {
+std::string name_of_row(const terrace_table& table, std::uint32_t row) {
+  return "row " + std::to_string(row) + " of the table of group " + std::to_string(table.group);
+}
+
+/// Throws if the row of the request in a table does not exist, is another request's, or is too short for `units`.
+void check_row(const terrace_cache& cache, const Live& live, const terrace_table& table, std::uint32_t row, std::uint32_t units) {
+  if (row >= table.row_count) {
+    throw std::invalid_argument{name_of_row(table, row) + " does not exist: row_count is " + std::to_string(table.row_count)};
+  }
+  const std::size_t has =
+      value_of(cache.cache().block_table(live.lease, GroupId{static_cast<std::uint16_t>(table.group)})).size();
+  const std::uint32_t each = cache.units_per_block[table.group];
+  const std::size_t will_have = each == 0 ? has : std::max<std::size_t>(has, units_of(units, each));
+  if (table.lengths[row] <= has && will_have <= table.stride) return;
+  throw std::invalid_argument{name_of_row(table, row) + " has " + std::to_string(table.lengths[row]) + " entries of at most " +
+                              std::to_string(table.stride) + "; the request has " + std::to_string(has) + ", and will have " +
+                              std::to_string(will_have)};
+}
+
+void serve(const terrace_cache& owner, Live& live, const StepOfOne& step) {
+  Cache& cache = owner.cache();
   HashUnits have = value_of(cache.units(live.lease));
   KeyChain& chain = live.chain->keys;
   const std::uint32_t unit = chain.block_tokens();
-  if (step.computed > live.chain->tokens() + step.tokens.size()) {
+  const std::uint64_t sequence = live.chain->tokens() + step.tokens.size();
+  if (step.computed > sequence) {
     throw std::invalid_argument{"the number of computed tokens is " + std::to_string(step.computed) + ", and the sequence has " +
-                                std::to_string(live.chain->tokens() + step.tokens.size())};
+                                std::to_string(sequence)};
   }
+  const std::uint32_t wanted = units_of(std::max(step.needed, sequence), unit);
+  for (const terrace_table& table : step.tables) check_row(owner, live, table, step.row, std::max(have.value(), wanted));
   chain.append(step.tokens);
   const std::size_t full = step.computed / unit;
   if (full > live.committed) {
@@ -166,7 +197,6 @@ void serve(Cache& cache, Live& live, const StepOfOne& step) {
     live.committed = full;
   }
   if (step.advances) value_of(cache.advance(live.lease, step.computed, step.written));
-  const std::uint32_t wanted = units_of(std::max(step.needed, live.chain->tokens()), unit);
   if (wanted > have.value()) value_of(cache.extend(live.lease, HashUnits{wanted - have.value()}));
 }
 
@@ -174,11 +204,7 @@ void serve(Cache& cache, Live& live, const StepOfOne& step) {
 void append_entries(const Cache& cache, const Live& live, const terrace_table& table, std::uint32_t row) {
   const std::span<const SlotId> slots = value_of(cache.block_table(live.lease, GroupId{static_cast<std::uint16_t>(table.group)}));
   std::uint32_t& length = table.lengths[row];
-  if (length > slots.size() || slots.size() > table.stride) {
-    throw std::invalid_argument{"row " + std::to_string(row) + " of the table of group " + std::to_string(table.group) + " has " +
-                                std::to_string(length) + " entries of at most " + std::to_string(table.stride) +
-                                ", and the request has " + std::to_string(slots.size())};
-  }
+  if (length > slots.size() || slots.size() > table.stride) throw std::logic_error{name_of_row(table, row) + " is too short"};
   std::int32_t* const to = table.rows + row * table.stride;
   for (std::size_t block = length; block < slots.size(); ++block) to[block] = static_cast<std::int32_t>(slots[block].value());
   length = static_cast<std::uint32_t>(slots.size());
@@ -189,15 +215,21 @@ void check_step(const terrace_cache& cache, const terrace_step& step) {
   need(step.requests, "step->requests");
   need(step.computed_tokens, "step->computed_tokens");
   need(step.statuses, "step->statuses");
-  if (step.tokens != nullptr) need(step.token_counts, "step->token_counts");
+  if (step.tokens != nullptr) {
+    need(step.token_counts, "step->token_counts");
+    std::uint64_t all = 0;
+    for (const uint32_t count : std::span{step.token_counts, step.count}) all += count;
+    if (all > step.token_capacity) {
+      throw std::invalid_argument{"the sum of step->token_counts is " + std::to_string(all) + ", and token_capacity is " +
+                                  std::to_string(step.token_capacity)};
+    }
+  }
   check_point(cache, step.written, "step->written");
   if (step.table_count > 0) need(step.tables, "step->tables");
   for (const terrace_table& table : std::span{step.tables, step.table_count}) {
     need(table.rows, "the rows of a table");
     need(table.lengths, "the lengths of a table");
-    if (table.group > std::numeric_limits<std::uint16_t>::max()) {
-      throw std::invalid_argument{"the group of a table is " + std::to_string(table.group) + ", and there is no such group"};
-    }
+    check_group(cache, table.group);
   }
 }
 
@@ -209,14 +241,17 @@ terrace_status step_of_one(terrace_cache& cache, const terrace_step& step, std::
       throw std::invalid_argument{"request " + std::to_string(step.requests[i]) +
                                   " has no chain; commit and extend it by calls of its own"};
     }
-    serve(cache.cache(), live,
+    const std::uint32_t row = step.rows == nullptr ? static_cast<std::uint32_t>(i) : step.rows[i];
+    const std::span<const terrace_table> tables{step.tables, step.table_count};
+    serve(cache, live,
           {.tokens = tokens,
            .computed = step.computed_tokens[i],
            .needed = step.needed_tokens == nullptr ? 0 : step.needed_tokens[i],
            .written = Fence{step.written},
-           .advances = step.advance != 0 && cache.unit_tokens != 0});
-    const std::uint32_t row = step.rows == nullptr ? static_cast<std::uint32_t>(i) : step.rows[i];
-    for (const terrace_table& table : std::span{step.tables, step.table_count}) append_entries(cache.cache(), live, table, row);
+           .advances = step.advance != 0 && cache.unit_tokens != 0,
+           .tables = tables,
+           .row = row});
+    for (const terrace_table& table : tables) append_entries(cache.cache(), live, table, row);
   });
 }
 
@@ -241,6 +276,7 @@ terrace_status terrace_cache_match(const terrace_cache* cache, const terrace_key
 terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key* keys, size_t count, uint16_t group,
                                          const terrace_place** places, size_t* place_count) {
   return on(cache, __func__, [&] {
+    check_group(*cache, group);
     give("places", places, place_count, [&]() -> auto& {
       cache->places.clear();
       const auto slot = [](const std::optional<terrace::SlotId>& of) { return of ? of->value() : TERRACE_NO_SLOT; };
@@ -340,6 +376,7 @@ terrace_status terrace_cache_block_table(const terrace_cache* cache, uint64_t re
   return on_requests(cache, __func__, [&](const terrace::Cache& of) {
     need(slots, "slots");
     need(count, "count");
+    check_group(*cache, group);
     const auto table = value_of(of.block_table(live_of(*cache, request).lease, terrace::GroupId{group}));
     *slots = reinterpret_cast<const uint32_t*>(table.data());
     *count = table.size();
@@ -360,6 +397,7 @@ terrace_status terrace_cache_hit_sources(terrace_cache* cache, uint64_t request,
 terrace_status terrace_cache_group_state(const terrace_cache* cache, uint64_t request, uint16_t group, uint32_t* state) {
   return on_requests(cache, __func__, [&](const terrace::Cache& of) {
     need(state, "state");
+    check_group(*cache, group);
     *state = static_cast<uint32_t>(of.group_state(live_of(*cache, request).lease, terrace::GroupId{group}));
   });
 }
@@ -367,6 +405,7 @@ terrace_status terrace_cache_group_state(const terrace_cache* cache, uint64_t re
 terrace_status terrace_cache_common_prefix(const terrace_cache* cache, uint16_t group, uint32_t* blocks) {
   return on_requests(cache, __func__, [&](const terrace::Cache& of) {
     need(blocks, "blocks");
+    check_group(*cache, group);
     *blocks = of.common_prefix(terrace::GroupId{group});
   });
 }

@@ -546,7 +546,7 @@ TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offlo
 // ---- a cache that owns the blocks of its devices
 
 /// Makes the devices, host memory, storage and the cache that the configuration describes. Blocks of a request are counted in
-/// hash units, from the start of the sequence: with one group, these are its blocks.
+/// hash units, from the start of the sequence: with one group and without hash-unit, these are its blocks.
 TERRACE_C_API terrace_status terrace_cache_open(const terrace_open_options* options, terrace_cache** out);
 
 enum { TERRACE_DEVICE = 1 };  ///< a source, besides TERRACE_HOST, TERRACE_STORAGE and TERRACE_SHARED
@@ -691,7 +691,7 @@ typedef struct terrace_table {
   size_t stride;      ///< entries from one row to the next, and the most that a row may have
   uint32_t* lengths;  ///< by row: entries that it has. The call appends the others, and sets the new length.
   uint32_t group;
-  uint32_t reserved;
+  uint32_t row_count;
 } terrace_table;
 /// What all running requests need before a step is launched. They have been acquired with a chain, and are ready.
 typedef struct terrace_step {
@@ -713,10 +713,10 @@ typedef struct terrace_step {
   size_t table_count;
   /// By request: TERRACE_OK, TERRACE_NO_ROOM (its tokens are appended and its blocks shared, but it has no slots for more:
   /// preempt a request, and call again for it without tokens), TERRACE_NEVER_FITS (likewise), TERRACE_UNKNOWN_REQUEST,
-  /// TERRACE_NOT_READY, TERRACE_INVALID_ARGUMENT.
+  /// TERRACE_NOT_READY, TERRACE_INVALID_ARGUMENT; with these three, nothing of the request has changed.
   terrace_status* statuses;
-  uint32_t advance;  ///< 1: blocks to which no later token attends are dropped (terrace_cache_advance)
-  uint32_t reserved;
+  uint32_t advance;         ///< 1: blocks to which no later token attends are dropped (terrace_cache_advance)
+  uint32_t token_capacity;  ///< entries of `tokens`: the most that all token_counts together may be
 } terrace_step;
 /// Appends, commits, advances and extends for each request, and writes the new entries of its block tables. Returns the first
 /// error in `statuses`; the other requests are served.
@@ -790,7 +790,7 @@ TERRACE_C_API terrace_status terrace_cache_signal(terrace_cache* cache, void* st
 enum {
   TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< stored blocks stay, and can be hits
   TERRACE_CLEAR_KEEP_SHARED = 0x200,   ///< the shared store stays in use, without terrace_cache_resume_shared()
-  TERRACE_CLEAR_WAIT = 0x400,          ///< nothing is served until work and requests have ended, and terrace_cache_resume()
+  TERRACE_CLEAR_WAIT = 0x400,          ///< nothing is served until cleared blocks are gone, and terrace_cache_resume()
   TERRACE_CLEAR_IDLE_ONLY = 0x800,     ///< fails with TERRACE_IN_USE, and clears nothing, if a request is alive
   /// As TERRACE_CLEAR_WAIT; when the clear is complete, host memory goes back to the system until terrace_cache_resume().
   TERRACE_CLEAR_RELEASE_HOST = 0x1000

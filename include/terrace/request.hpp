@@ -114,7 +114,8 @@ struct TERRACE_API MatchResult {
 };
 
 /// The needs of a request. Blocks are counted from the start of the sequence, in hash units (hash_unit() of the groups), and
-/// "block" means a hash unit here and in the statistics. With one group, a hash unit is one of its blocks.
+/// "block" means a hash unit here and in the statistics. With one group, a hash unit is one of its blocks, unless
+/// CacheSystemOptions::hash_unit_tokens is smaller.
 struct TERRACE_API AcquireRequest {
   RequestId id{};
   /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
@@ -253,7 +254,8 @@ enum class CacheStatus : std::uint8_t {
 /// Keep the blocks of storage or of the shared store only if their keys still identify their content: the weights are the same,
 /// or new weights have new keys (RootFields::weight_epoch), so that the old keys are never requested again.
 struct ClearOptions {
-  /// If true, nothing is served until transfers under way have ended, live requests have been released, and resume() is called.
+  /// If true, nothing is served until transfers of cleared blocks have ended, requests that hold such blocks have been released,
+  /// and resume() is called.
   /// If false, new requests are served at once, in the slots that are free.
   bool wait = false;
   /// If true, stored blocks stay, and can be hits again. If false, they are removed; after Cache::erasing() has become false, a

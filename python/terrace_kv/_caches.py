@@ -63,6 +63,8 @@ class AnyCache(Polled):
         handle = c_void_p()
         try:
             self._host_rows += (Rows(each.buffer, each.block_bytes) for each in host_memory)
+            if any(rows.readonly for rows in self._host_rows):
+                raise ValueError("host_memory has a buffer that is read-only; blocks are written to it")
             rows = (_interface.HostRows * len(host_memory))(
                 *(
                     _interface.HostRows(address=r.address, stride=r.stride, rows=r.count, pool=m.pool)

@@ -444,7 +444,7 @@ class Table(Checked):
         ("stride", c_size_t),
         ("lengths", c_void_p),
         ("group", c_uint32),
-        ("reserved", c_uint32),
+        ("row_count", c_uint32),
     ]
 
 
@@ -463,7 +463,7 @@ class Step(Sized):
         ("table_count", c_size_t),
         ("statuses", POINTER(c_int32)),
         ("advance", c_uint32),
-        ("reserved", c_uint32),
+        ("token_capacity", c_uint32),
     ]
 
 

@@ -134,6 +134,8 @@ def token_array(tokens: Any) -> tuple[object, int, int]:
         if packed.strides != (4,):
             packed = packed.copy()
         return packed, packed.__array_interface__["data"][0], packed.size
+    if not hasattr(tokens, "__getitem__"):
+        tokens = list(tokens)
     try:
         values = packed_array("I", iter(tokens))  # the values, not the bytes in memory
     except OverflowError:

@@ -142,7 +142,7 @@ class Polled(Uncopied):
         self._log = _log_function(log)
         self._handle: c_void_p | None = None
         self._lock = threading.RLock()
-        self._sleepers: set[_Bell] = set()
+        self._sleepers: weakref.WeakSet[_Bell] = weakref.WeakSet()
         self._arrivals = 0  # a number that grows with each arrival
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -227,19 +227,10 @@ class Polled(Uncopied):
     def _sleep(self, seconds: float | None) -> Callable[[], None]:
         """Returns a function that waits for the descriptor, a bell, the next deadline or this time. The lock is held now, and
         must not be held when the function is called."""
-        bell = _Bell()
-        self._sleepers.add(bell)
         time_left = min(self._next_poll(self._open()), nanoseconds(seconds))
-        descriptor = os.dup(self._fd(self._open()))  # another thread may close the handle during the wait
-
-        def sleep() -> None:
-            try:
-                _wait_until_readable(descriptor, bell, time_left)
-            finally:
-                with self._lock:
-                    self._sleepers.discard(bell)
-
-        return sleep
+        bell = _Bell(self._fd(self._open()))
+        self._sleepers.add(bell)
+        return lambda: bell.wait(time_left)
 
     def fileno(self) -> int:
         """A descriptor that is readable when poll() has something."""
@@ -317,7 +308,7 @@ class Polled(Uncopied):
     def _forked(self) -> None:
         """In a child process: the store or cache continues only in the parent. The library has closed its descriptors here."""
         self._lock = threading.RLock()
-        self._sleepers = set()
+        self._sleepers = weakref.WeakSet()
         self._handle = None
         self._end = f"the {self._what} belongs to process {self._process}, which was forked; this process must open one of its own"
         self._let_go()
@@ -347,30 +338,29 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Bell:
-    """Wakes one thread that waits for a descriptor."""
+    """Lets one thread wait for a descriptor, and wakes it. Its descriptors are closed with it, also if an exception has ended the
+    wait, or has come before it."""
 
-    fd = -1
+    _watched = _own = -1
 
-    def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    def __init__(self, descriptor: int) -> None:
+        self._watched = os.dup(descriptor)  # another thread may close the handle during the wait
+        self._own = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def ring(self) -> None:
-        os.eventfd_write(self.fd, 1)
+        os.eventfd_write(self._own, 1)
+
+    def wait(self, time_left: int) -> None:
+        """`time_left` is in nanoseconds."""
+        readable = select.poll()
+        readable.register(self._watched, select.POLLIN)
+        readable.register(self._own, select.POLLIN)
+        readable.poll(None if time_left == NEVER else min(-(-time_left // 1_000_000), 2**31 - 1))
 
     def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-
-
-def _wait_until_readable(descriptor: int, bell: _Bell, time_left: int) -> None:
-    """Waits for the descriptor or the bell, and closes the descriptor. `time_left` is in nanoseconds."""
-    try:
-        readable = select.poll()
-        readable.register(descriptor, select.POLLIN)
-        readable.register(bell.fd, select.POLLIN)
-        readable.poll(None if time_left == NEVER else min(-(-time_left // 1_000_000), 2**31 - 1))
-    finally:
-        os.close(descriptor)
+        for descriptor in (self._watched, self._own):
+            if descriptor >= 0:
+                os.close(descriptor)
 
 
 def _log_function(log: Callable[[int, str], None] | None) -> Any:

@@ -128,9 +128,16 @@ class Request:
         self.chain = chain
 
     @property
+    def _number(self) -> int:
+        """The id, if it is still that of this request."""
+        if self.released and not self._cache.closed:
+            raise error_of(_interface.UNKNOWN_REQUEST, f"request {self.id} was released")
+        return self.id
+
+    @property
     def info(self) -> RequestInfo:
         """The state of the request, and where its blocks were found."""
-        return self._cache._info(self.id)
+        return self._cache._info(self._number)
 
     def wait(self, timeout: float | None = None) -> RequestInfo:
         """Waits until the request is ready.
@@ -139,24 +146,24 @@ class Request:
             TerraceError: It has failed.
             DeadlineExceeded: It still waits after `timeout` seconds.
         """
-        return self._cache._wait_for(self.id, timeout)
+        return self._cache._wait_for(self._number, timeout)
 
     async def ready(self) -> RequestInfo:
         """The same on the running event loop."""
-        return await self._cache._ready(self.id)
+        return await self._cache._ready(self._number)
 
     def block_table(self, group: int = 0) -> Any:
         """The slots of the request's blocks, as a numpy array of int32. Cache.step() writes them into the tables of an engine
         without this copy."""
-        return self._cache._block_table(self.id, group)
+        return self._cache._block_table(self._number, group)
 
     def slots_from(self, block: int, group: int = 0) -> list[int]:
         """The slots of the request's blocks from this one on: what extend() has added."""
-        return self._cache._slots_from(self.id, group, block)
+        return self._cache._slots_from(self._number, group, block)
 
     def hit_sources(self) -> list[Source]:
         """The source of each hit, from the first block on."""
-        return self._cache._hit_sources(self.id)
+        return self._cache._hit_sources(self._number)
 
     def extend(self, units: int) -> None:
         """Adds blocks at the end of the block tables.
@@ -164,15 +171,17 @@ class Request:
         Raises:
             Busy: There is no room.
         """
-        self._cache._call(lib.terrace_cache_extend, self.id, in_range("units", units, c_uint32))
+        self._cache._call(lib.terrace_cache_extend, self._number, in_range("units", units, c_uint32))
 
     def commit(self, keys: Keys, written: int = 0) -> None:
         """Shares the first len(keys) blocks, which hold the data of their keys when the devices reach the point `written`."""
-        self._cache._call(lib.terrace_cache_commit, self.id, keys._array, keys.count, written, None, None)
+        point = in_range("written", written, c_uint64)
+        self._cache._call(lib.terrace_cache_commit, self._number, keys._array, keys.count, point, None, None)
 
     def advance(self, tokens: int, last_use: int = 0) -> None:
         """The first `tokens` tokens are computed: drops the blocks to which no later token attends."""
-        self._cache._call(lib.terrace_cache_advance, self.id, in_range("tokens", tokens, c_uint64), last_use)
+        point = in_range("last_use", last_use, c_uint64)
+        self._cache._call(lib.terrace_cache_advance, self._number, in_range("tokens", tokens, c_uint64), point)
 
     def await_stream(self, stream: int = 0, layers: int = _ALL_LAYERS, rank: int = 0) -> None:
         """Makes the stream wait on the device until the leading layers of all hits have arrived.
@@ -181,12 +190,12 @@ class Request:
             Busy: Some copies are not on the device yet. Try again after the next poll().
         """
         leading = in_range("layers", layers, c_uint32)
-        self._cache._call(lib.terrace_cache_await, self.id, leading, stream_address(stream), rank_number(rank))
+        self._cache._call(lib.terrace_cache_await, self._number, leading, stream_address(stream), rank_number(rank))
 
     def serves(self, group: int) -> bool:
         """True if the group can serve the hits of the request. Only optional groups may be unable to."""
         state = c_uint32()
-        self._cache._call(lib.terrace_cache_group_state, self.id, pool_number(group), byref(state))
+        self._cache._call(lib.terrace_cache_group_state, self._number, pool_number(group), byref(state))
         return state.value == _interface.GROUP_SERVES
 
     def release(
@@ -223,7 +232,7 @@ class Request:
     @property
     def released(self) -> bool:
         """True after release(), and after the end of the cache."""
-        return self.id not in self._cache._live
+        return self._cache._live.get(self.id) is not self
 
     def __enter__(self) -> Request:
         return self
@@ -271,7 +280,11 @@ class Step:
         self._tables = (_interface.Table * len(groups))(
             *(
                 _interface.Table(
-                    rows=_address(self.tables[group]), stride=table_width, lengths=_address(self.lengths[group]), group=group
+                    rows=_address(self.tables[group]),
+                    stride=table_width,
+                    lengths=_address(self.lengths[group]),
+                    group=group,
+                    row_count=rows,
                 )
                 for group in groups
             )
@@ -280,6 +293,7 @@ class Step:
             requests=_address(self.requests),
             token_counts=_address(self.token_counts),
             tokens=_address(self.tokens),
+            token_capacity=len(self.tokens),
             computed_tokens=_address(self.computed),
             needed_tokens=_address(self.needed),
             rows=_address(self.rows),
@@ -287,13 +301,14 @@ class Step:
             table_count=len(groups),
             statuses=ctypes.cast(_address(self.statuses), POINTER(c_int32)),
         )
-        # The library writes to these arrays, also if an attribute is given another one.
-        self._kept = (
-            [self.requests, self.computed, self.needed, self.token_counts, self.tokens, self.rows, self.statuses],
-            *self.tables.values(),
-            *self.lengths.values(),
-        )
+        # The library writes to these arrays, also if a table is given another one.
+        self._kept = (*self.tables.values(), *self.lengths.values())
         self._reference = byref(self._given)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_reference" in self.__dict__:
+            raise AttributeError(f"{name} cannot be replaced, because the library has the address of its array; write {name}[:] = ...")
+        super().__setattr__(name, value)
 
     def failures(self, count: int) -> dict[int, str]:
         """By index of a request that was not served: why, in a few words."""
@@ -466,7 +481,7 @@ class Cache(AnyCache):
             raise ValueError(f"count is {count}, must be from 0 to the rows of the step, {len(step.requests)}")
         given = step._given
         given.count = count
-        given.written = written
+        given.written = in_range("written", written, c_uint64)
         given.advance = advance
         if count:
             step.statuses[0] = -1  # stays if the call is refused as a whole
@@ -712,8 +727,8 @@ class Cache(AnyCache):
         slots = POINTER(c_uint32)()
         count = c_size_t()
         with self._lock:
-            check(lib.terrace_cache_block_table(self._open(), request, group, byref(slots), byref(count)))
-            return slots[block : count.value] if count.value > block else []
+            check(lib.terrace_cache_block_table(self._open(), request, pool_number(group), byref(slots), byref(count)))
+            return slots[in_range("block", block, c_uint32) : count.value] if count.value > block else []
 
     def _hit_sources(self, request: int) -> list[Source]:
         sources = POINTER(c_uint8)()

@@ -17,6 +17,7 @@ from terrace_kv import (
     Chain,
     DeadlineExceeded,
     DeviceRegion,
+    HostMemory,
     InvalidArgument,
     Item,
     NotFound,
@@ -465,3 +466,70 @@ def test_freed_slots_of_the_engine_are_not_overwritten_behind_its_back():
     config = {"poison": True, "pool": [{"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 0}]}
     with pytest.raises(InvalidArgument, match="poison"):
         Cache(config, regions=[DeviceRegion(memory.ctypes.data, BLOCK_BYTES, BLOCK_BYTES)])
+
+
+def test_a_step_touches_nothing_outside_of_its_arrays(engine):
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(18))) as request:
+        step = Step(2, DEVICE_BLOCKS)
+        step.requests[0] = request.id
+        step.token_counts[0] = 28
+        with pytest.raises(InvalidArgument, match="the sum of step->token_counts is 28, and token_capacity is 2"):
+            engine.cache.step(step, 1)
+        step.token_counts[0] = 1
+        step.rows[0] = 2
+        assert not engine.cache.step(step, 1)
+        assert step.failures(1) == {0: "invalid argument"}
+        assert len(request.chain) == 18
+        with pytest.raises(AttributeError, match="tokens cannot be replaced"):
+            step.tokens = numpy.zeros(2, numpy.uint32)
+        with pytest.raises(ValueError, match="written is 18446744073709551616"):
+            engine.cache.step(step, 1, written=2**64)
+        with pytest.raises(ValueError, match="written is -1"):
+            request.commit(request.chain.keys, -1)
+        with pytest.raises(ValueError, match="block is -3"):
+            request.slots_from(-3)
+        with pytest.raises(InvalidArgument, match="there is no group 5"):
+            request.slots_from(0, 5)
+
+
+def test_a_released_request_is_not_one_with_the_same_id(engine):
+    first = engine.cache.acquire(Chain(ROOT, UNIT, range(8)), request=77)
+    first.release(0)
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(100, 112)), request=77) as second:
+        assert first.released and not second.released
+        with pytest.raises(TerraceError, match="request 77 was released"):
+            first.block_table()
+        first.release(0)
+        assert not second.released
+
+
+def test_blocks_are_not_written_to_read_only_memory():
+    config = {"pool": [{"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 8}]}
+    with pytest.raises(ValueError, match="read-only"):
+        Cache(config, host_memory=[HostMemory(bytes(8 * BLOCK_BYTES), BLOCK_BYTES)])
+
+
+def test_host_memory_of_the_caller_has_so_many_blocks():
+    memory = numpy.zeros((12, BLOCK_BYTES), numpy.uint8)
+    pool = {"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 8, "staging-blocks": 4}
+    with Cache({"pool": [pool]}, host_memory=[HostMemory(memory, BLOCK_BYTES)]) as cache:
+        with pytest.raises(TerraceError, match="fewer rows"):
+            cache.resize_host(40)
+        assert cache.statistics()["host_blocks"] == 8
+
+
+def test_tokens_may_come_from_a_generator():
+    assert len(Chain(ROOT, UNIT, (token for token in range(9)))) == 9
+    with pytest.raises(ValueError, match=r"tokens\[1\] is 4294967296"):
+        Chain(ROOT, UNIT, (token for token in (1, 2**32)))
+
+
+def test_what_is_wrong_is_named(engine):
+    for call, says in [
+        (lambda: engine.cache.set("polcy", "lru"), 'there is no option "polcy"'),
+        (lambda: engine.cache.set("policy", "own"), "no such eviction policy here"),
+    ]:
+        with pytest.raises(InvalidArgument, match=says):
+            call()
+    with pytest.raises(NotFound, match="there is no write-back job 9"):
+        engine.cache.write_back(9)

@@ -286,6 +286,19 @@ def test_reset(manager_of: Any) -> None:
     assert manager.get_computed_blocks(a_request("b", tokens(64)))[1] == 0
 
 
+def test_requests_wait_while_an_operator_has_cleared_the_cache(manager_of: Any) -> None:
+    manager = manager_of(20)
+    admit(manager, a_request("a", tokens(40)))
+    manager.free(manager.coordinator.leases["a"].request)
+    manager.coordinator.cache.reset(release_host=True)
+    late = a_request("b", tokens(40))
+    found, hit, _ = manager.get_computed_blocks(late)
+    assert hit == 0
+    assert manager.allocate_slots(late, 40, hit, found) is None
+    manager.coordinator.cache.resume()
+    assert manager.allocate_slots(late, 40, hit, found) is not None
+
+
 def test_wrong_blocks_are_not_found(manager_of: Any) -> None:
     manager = manager_of(20)
     holder, other = a_request("a", tokens(64)), a_request("other", tokens(64, 500))

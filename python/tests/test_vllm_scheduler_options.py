@@ -95,9 +95,10 @@ def test_options() -> None:
     config = SimpleNamespace(additional_config={"terrace": {"policy": "lru"}, "other": 1})
     assert scheduler_module.terrace_options(config) == {"policy": "lru"}
     assert scheduler_module.terrace_options(SimpleNamespace(additional_config={})) == {}
-    config.additional_config["terrace"] = {"storage": {}}
-    with pytest.raises(ValueError, match="storage in additional_config"):
-        scheduler_module.terrace_options(config)
+    for name in ("storage", "hash-unit", "request-units-max"):
+        config.additional_config["terrace"] = {name: 8}
+        with pytest.raises(ValueError, match=f"{name} in additional_config"):
+            scheduler_module.terrace_options(config)
 
 
 def test_the_name_of_the_scheduler() -> None:

@@ -239,7 +239,10 @@ void read_nothing(std::string_view body) { const Fields none{body, {}}; }
 CacheSettings changed(const CacheSettings& now, const Change& change) {
   config::Draft draft = draft_of(now);
   for (const auto& [name, word] : change.values) {
-    const config::Option& option = config::option_named(name);
+    const auto is_it = [&](const config::Option& each) { return each.name() == name; };
+    const auto found = std::ranges::find_if(config::options(), is_it);
+    if (found == config::options().end()) throw BadBody{fmt::format("there is no option \"{}\"", name)};
+    const config::Option& option = *found;
     if (!option.live) {
       throw BadBody{
           fmt::format("\"{}\" cannot change while the cache serves; what can: {}", name, fmt::join(live_names(), ", "))};

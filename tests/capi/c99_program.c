@@ -262,9 +262,11 @@ static void a_cache_gives_slots_to_requests(void) {
   table.rows = row;
   table.stride = 8;
   table.lengths = &length;
+  table.row_count = 1;
   step.requests = &id;
   step.count = 1;
   step.tokens = tokens;
+  step.token_capacity = 1;
   step.token_counts = &one;
   step.computed_tokens = &computed;
   step.tables = &table;

@@ -101,6 +101,7 @@ class CapiCache : public testing::Test {
     step.count = 1;
     step.token_counts = &count;
     step.tokens = tokens.data();
+    step.token_capacity = count;
     step.computed_tokens = &computed;
     step.needed_tokens = &needed;
     step.statuses = &status;

@@ -34,7 +34,7 @@ TEST(CapiCacheGroups, of_a_window_drop_what_is_behind_it) {
   const std::uint64_t computed = 16;
   std::array<std::uint32_t, 2> lengths{};
   std::array<std::int32_t, 12> entries{};
-  const std::array<terrace_table, 2> tables{{{entries.data(), 6, lengths.data(), 0, 0}, {&entries[6], 6, &lengths[1], 1, 0}}};
+  const std::array<terrace_table, 2> tables{{{entries.data(), 6, lengths.data(), 0, 1}, {&entries[6], 6, &lengths[1], 1, 1}}};
   terrace_status status = -1;
   terrace_step step = made<terrace_step>();
   step.requests = &id;
@@ -110,6 +110,59 @@ TEST_F(CapiCache, at_least_the_last_token_of_a_prompt_is_computed) {
   none.flags = TERRACE_ACQUIRE_HITS_MAX;
   EXPECT_EQ(acquire(none).device, 0U);
   release(3);
+  terrace_acquire all = of_chain(4, chain);
+  all.flags = TERRACE_ACQUIRE_HITS_MAX;
+  all.hit_units_max = 2;
+  EXPECT_EQ(acquire(all).miss, 1U) << "a limit does not allow more";
+  release(4);
+}
+
+TEST_F(CapiCache, a_step_touches_nothing_outside_of_its_arrays) {
+  const Chain chain{tokens_of(0, 18)};
+  acquire(of_chain(1, chain));
+  const std::uint64_t id = 1;
+  const std::uint64_t computed = 18;
+  std::uint32_t row = 0;
+  std::uint32_t count = 1;
+  const std::uint32_t token = 7;
+  std::uint32_t length = 0;
+  std::array<std::int32_t, 12> entries{};
+  terrace_status status = -1;
+  terrace_table block_tables{entries.data(), 12, &length, 0, 1};
+  terrace_step step = made<terrace_step>();
+  step.requests = &id;
+  step.count = step.token_capacity = 1;
+  step.token_counts = &count;
+  step.tokens = &token;
+  step.computed_tokens = &computed;
+  step.rows = &row;
+  step.tables = &block_tables;
+  step.table_count = 1;
+  step.statuses = &status;
+  const auto refused = [&](const char* why) {
+    status = TERRACE_OK;
+    EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_INVALID_ARGUMENT);
+    EXPECT_TRUE(says(why)) << terrace_last_error();
+    EXPECT_EQ(terrace_chain_tokens(chain.chain), 18U) << "nothing of the request has changed";
+    EXPECT_EQ(match(chain.keys()).device, 0U);
+    EXPECT_EQ(length, 0U);
+  };
+  row = 1;
+  refused("row 1 of the table of group 0 does not exist: row_count is 1");
+  row = 0;
+  count = 2;
+  refused("the sum of step->token_counts is 2, and token_capacity is 1");
+  count = 1;
+  block_tables.stride = 4;
+  refused("0 entries of at most 4; the request has 5, and will have 5");
+  block_tables.stride = 12;
+  block_tables.group = 1;
+  refused("there is no group 1: the number of groups is 1");
+  block_tables.group = 0;
+  EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(length, 5U);
+  EXPECT_EQ(terrace_chain_tokens(chain.chain), 19U);
+  release(1);
 }
 
 TEST_F(CapiCache, a_step_serves_all_requests_that_it_can) {
@@ -126,12 +179,13 @@ TEST_F(CapiCache, a_step_serves_all_requests_that_it_can) {
   std::array<terrace_status, 3> statuses{};
   std::array<std::uint32_t, 3> lengths{};
   std::vector<std::int32_t> entries(3 * 12, -1);
-  const terrace_table block_tables{entries.data(), 12, lengths.data(), 0, 0};
+  const terrace_table block_tables{entries.data(), 12, lengths.data(), 0, 3};
   terrace_step step = made<terrace_step>();
   step.requests = requests.data();
   step.count = requests.size();
   step.token_counts = counts.data();
   step.tokens = tokens.data();
+  step.token_capacity = tokens.size();
   step.computed_tokens = computed.data();
   step.needed_tokens = needed.data();
   step.rows = rows.data();
@@ -159,7 +213,7 @@ TEST_F(CapiCache, a_step_serves_all_requests_that_it_can) {
 
   lengths[0] = 13;
   EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_INVALID_ARGUMENT);
-  EXPECT_TRUE(says("row 0 of the table of group 0 has 13 entries of at most 12, and the request has 12"));
+  EXPECT_TRUE(says("row 0 of the table of group 0 has 13 entries of at most 12; the request has 12, and will have 12"));
   const std::array<std::uint64_t, 1> too_many{32};
   step.computed_tokens = too_many.data();
   EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_INVALID_ARGUMENT);
@@ -386,8 +440,8 @@ TEST_F(CapiCache, blocks_of_a_prefix_are_told_by_place) {
   }
   EXPECT_TRUE(places[4].device == TERRACE_NO_SLOT && places[4].storage == 0 && places[4].in_use == 0);
   release(2);
-  ASSERT_EQ(find(3), TERRACE_OK);
-  EXPECT_EQ(count, 0U) << "there is no such group";
+  EXPECT_EQ(find(3), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("there is no group 3: the number of groups is 1"));
   EXPECT_EQ(terrace_cache_find_blocks(cache_, nullptr, 1, 0, &places, &count), TERRACE_INVALID_ARGUMENT);
 
   ASSERT_EQ(terrace_cache_clear(cache_, TERRACE_CLEAR_KEEP_STORAGE), TERRACE_OK);

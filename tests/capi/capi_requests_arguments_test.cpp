@@ -108,13 +108,15 @@ void request_calls(std::uint64_t seed) {
         const std::uint64_t needed = any.one_in(3) ? any.number<std::uint64_t>(30) : 0;
         std::array<std::int32_t, 16> row{};
         auto length = any.one_in(10) ? any.number<std::uint32_t>(20) : 0;
-        const terrace_table entries_of{row.data(), row.size(), &length, any.one_in(10) ? any.number<std::uint32_t>(3) : 0, 0};
+        const terrace_table entries_of{row.data(), row.size(), &length, any.one_in(10) ? any.number<std::uint32_t>(3) : 0,
+                                       any.one_in(10) ? 0U : 1U};
         terrace_status status = -1;
         terrace_step step = made<terrace_step>();
         step.requests = &id;
         step.count = 1;
         step.tokens = more.data();
         step.token_counts = &added;
+        step.token_capacity = any.one_in(10) ? any.number<std::uint32_t>(2) % 3 : 2;
         step.computed_tokens = computed <= full * unit ? &computed : &needed;
         step.needed_tokens = &needed;
         step.written = any.one_in(15) ? any.number<std::uint64_t>(3) : 0;

@@ -52,7 +52,7 @@ World::World(std::uint64_t seed, const WorldOptions& options, std::optional<Neig
   const ManagerConfig& manager = options.manager;
   std::vector<GroupConfig> groups = manager.groups;
   if (groups.empty()) groups.emplace_back();
-  for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups));
+  for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups, manager.hash_unit_tokens));
   std::vector<PoolMemory> memories;
   for (std::size_t pool = 0; pool < manager.pools.size(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});

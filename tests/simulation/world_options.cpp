@@ -29,6 +29,7 @@ void choose_groups(Random& random, ManagerConfig& manager) {
   }
   // At least one group is cached, and decides what is a hit.
   if (manager.groups.front().kind == GroupKind::cross) manager.groups.front().kind = GroupKind::full;
+  if (random.chance(0.3)) manager.hash_unit_tokens = 1;
   manager.pools[0].null_block = true;
   for (std::uint64_t pool = 1; pool < pools; ++pool) {
     PoolSizes sizes;
@@ -121,6 +122,7 @@ WorldOptions shared_options(std::uint64_t seed, std::uint64_t model) {
   Random random{seed * 4243 + 5};
   ManagerConfig& manager = options.manager;
   manager.groups.clear();
+  manager.hash_unit_tokens = 0;
   manager.pools.resize(1);
   manager.pools[0].null_block = false;
   Random of_model{model * 3761 + 11};

@@ -10,9 +10,9 @@ from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.request import RequestStatus
 
-from .._interface import NEVER_FITS
+from .._interface import NEVER_FITS, PAUSED
 from .._keys import KEY_BYTES, Keys
-from .._library import Busy, InvalidArgument, TerraceError
+from .._library import Busy, TerraceError
 from ..cache import Cache
 from .gpu_blocks import FOUND, NULL_BLOCK, GpuBlocks, GpuPool, Group, Lease, joined
 from .gpu_windows import Boundaries
@@ -113,7 +113,7 @@ class GpuCoordinator:
                 new_units_max=0,
                 preempted=request.num_preemptions > 0,
             )
-        except (Busy, InvalidArgument) as error:
+        except TerraceError as error:
             check_room(error)
             return None
         if hits:
@@ -154,7 +154,7 @@ class GpuCoordinator:
             if units > lease.units:
                 lease.held.extend(units - lease.units)
                 self._grown(lease, units)
-        except (Busy, InvalidArgument) as error:
+        except TerraceError as error:
             check_room(error)
             return None
         new = tuple([lease.held.slots_from(have, g) if lease.counts[g] > have else [] for g, have in enumerate(had)])
@@ -432,6 +432,7 @@ class GpuManager(KVCacheManager):
 
 
 def check_room(error: TerraceError) -> None:
-    """Raises the error, unless too few blocks are free, or all of them are too few: then vLLM waits, or preempts a request."""
-    if isinstance(error, InvalidArgument) and error.status != NEVER_FITS:
+    """Raises the error, unless too few blocks are free, or all of them are too few, or an operator has cleared the cache until it
+    is resumed: then vLLM waits, or preempts a request."""
+    if not isinstance(error, Busy) and error.status not in (NEVER_FITS, PAUSED):
         raise error

@@ -15,7 +15,6 @@ The same as a KV hint of vLLM: an action of the type "terrace.session", whose pa
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +26,8 @@ FIELD = "terrace"
 ACTION = "terrace.session"
 LONGEST = 3600.0
 """The longest time of a hint that keeps chunks, in seconds."""
+_LATEST = 1e9
+"""The latest return, in seconds: 31 years."""
 _USUAL_TIME = 600.0
 
 
@@ -72,7 +73,7 @@ def hints_of(context: ReqContext) -> Hints:
 
 def tenant_number(name: str) -> int:
     """The number of a tenant in the cache."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little") or 1
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little") or 1
 
 
 def _read(given: Any) -> Hints:
@@ -101,10 +102,10 @@ def _session(name: str, value: Any) -> dict[str, Any]:
 
 
 def _seconds(name: str, value: Any) -> dict[str, Any]:
-    most = math.inf if name == "returns_in" else LONGEST
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value <= most:
+    most = _LATEST if name == "returns_in" else LONGEST
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most:
         return {name: float(value)}
-    raise _wrong(name, value, "seconds from 0 on" + (f", at most {LONGEST:.0f}" if most == LONGEST else ""))
+    raise _wrong(name, value, f"seconds from 0 to {most:.0f}")
 
 
 def _priority(name: str, value: Any) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def terrace_options(vllm_config: Any) -> dict[str, Any]:
     """What --additional-config says for Terrace."""
     given = vllm_config.additional_config
     options = dict(given.get("terrace", {})) if isinstance(given, dict) else {}
-    for name in ("pool", "group", "rank", "storage", "shared", "caching", "engine-owns-slots"):
+    for name in ("pool", "group", "rank", "storage", "shared", "caching", "engine-owns-slots", "hash-unit", "request-units-max"):
         if name in options:
             raise ValueError(f"TerraceScheduler: {name} in additional_config: vLLM decides it, or its offloading connector")
     return options

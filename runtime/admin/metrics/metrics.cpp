@@ -79,7 +79,8 @@ void add_blocks(Families& all, const ManagerStats& stats) {
               stats.not_admitted);
   all.counters("terrace_expect_use_total", "Calls that told when a prefix is used next, or that its session has ended", "what",
                {{"time", stats.uses_expected}, {"ended", stats.sessions_ended}});
-  all.counter("terrace_expect_use_ignored_total", "Those that named no block, or none that belongs to the prefix alone",
+  all.counter("terrace_expect_use_ignored_total",
+              "Those that named no block, or none that belongs to the prefix alone, or came before the pace of uses was known",
               stats.expected_ignored);
   all.counters("terrace_drops_total", "Dropped copies, by whether a lower tier had the block", "block",
                {{"kept", stats.dropped_clean}, {"lost", stats.dropped_lost}});

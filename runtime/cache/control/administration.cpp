@@ -70,7 +70,9 @@ Result<void> Administration::change(const CacheSettings& settings) {
       for (const auto& pool : groups_.pools()) policies.push_back(pool->residency().make_policies(wanted.policy));
     }
   } catch (const std::invalid_argument&) {
-    return Errc::invalid_argument;
+    if (!new_policy) return Errc::invalid_argument;
+    return failure<Errc::invalid_argument, "there is no such eviction policy here: `own` needs a policy of the engine, and "
+                                           "blocks without order have lru">;
   } catch (const std::bad_alloc&) {
     return Errc::no_room;
   }

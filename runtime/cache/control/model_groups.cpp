@@ -15,7 +15,7 @@ ModelGroups::ModelGroups(ManagerState& state) {
   unit_tokens_ = hash_unit(groups, config.hash_unit_tokens);
   for (const GroupConfig& group : groups) rules_.emplace_back(group, unit_tokens_);
   alignment_ = hit_alignment(rules_);
-  single_ = rules_.size() == 1 && rules_.front().chained();
+  single_ = rules_.size() == 1 && rules_.front().chained() && rules_.front().units_per_block() == 1;
   shared_writes_.budget.limit(config.shared.daily_write_bytes);
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -148,7 +149,9 @@ TEST_F(CacheSystemGroups, serve_every_group_from_its_pool_and_from_the_host) {
 
 TEST_F(CacheSystemGroups, share_their_blocks_with_systems_whose_groups_are_the_same) {
   CacheSystemOptions options = three_groups();
-  options.shared = SharedStorage{.url = "memory:groups", .write_policy = WritePolicy::write_through};
+  options.shared = SharedStorage{
+      .url = "memory:groups", .probe_deadline = std::chrono::minutes{1}, .write_policy = WritePolicy::write_through};
+  options.loads = LoadPolicy::always;
   Engine first{options};
   Engine second{options};
   EXPECT_EQ(first.serve(1, 8), 0U);

@@ -85,6 +85,18 @@ TEST_F(Groups, count_in_a_smaller_hash_unit_if_one_is_set) {
   EXPECT_EQ(refusal(config), "a hash unit is part of a group's block, but no group is given");
 }
 
+TEST_F(Groups, of_one_may_have_blocks_of_several_hash_units) {
+  ManagerConfig config = model({group(GroupKind::full, 32)}, {20});
+  config.hash_unit_tokens = 8;
+  make(config);
+  run(1, prompt(10));
+  EXPECT_EQ(cache->match(prompt(10)).total(), 8U);
+  EXPECT_EQ(cache->match(prompt(7)).total(), 4U);
+  ASSERT_TRUE(acquire(2, prompt(10)).has_value());
+  EXPECT_EQ(hits(2), 8U);
+  EXPECT_EQ(table(2).size(), 3U);
+}
+
 TEST_F(Groups, tell_where_the_blocks_of_a_prefix_are_in_each) {
   make(model({group(GroupKind::full, 16), group(GroupKind::sliding_window, 32, 32, 1), group(GroupKind::cross, 1, 0, 2)},
              {20, 20, 5}));
