@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sglang.srt.mem_cache.hicache_storage import PoolName
+from sglang.srt.mem_cache.hybrid_cache import linker_pool_assembler
 from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import (
     DevicePoolEntry,
     DevicePoolGroup,
     resolve_hybrid_device_pool_group,
 )
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
+from sglang.srt.mem_cache.memory_pool import HybridLinearKVPool, MHATokenToKVPool, MLATokenToKVPool
 from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 from .._offload_types import DeviceRegion
@@ -128,8 +129,8 @@ def _part(entry: Any, component: int, number: int) -> tuple[int, int, int, int]:
 
 
 def pool_group(params: Any, components: Iterable[Any]) -> DevicePoolGroup:
-    """SGLang's view of its device pools. SGLang makes it for some models (DeepSeek-V4, DeepSeek sparse attention, recurrent states);
-    for models with plain or sliding-window attention it is made here.
+    """SGLang's view of its device pools. SGLang makes it for some models (DeepSeek-V4, DeepSeek sparse attention, MLA with recurrent
+    states). For those with plain attention, alone or beside sliding windows or recurrent states, it is made here.
 
     Raises:
         ValueError: The pools of this model are not supported; the sentence names why.
@@ -157,6 +158,13 @@ def pool_group(params: Any, components: Iterable[Any]) -> DevicePoolGroup:
             _entry(PoolName.SWA, kvcache.swa_kv_pool, window, params.page_size),
         ]
         return DevicePoolGroup(entries, kvcache.layer_num, params.page_size)
+    if type(kvcache) is HybridLinearKVPool and type(kvcache.full_kv_pool) is MHATokenToKVPool and names == {"FULL", "MAMBA"}:
+        _refuse_drafts(params)
+        places = {layer - kvcache.start_layer: place for layer, place in kvcache.full_attention_layer_id_mapping.items()}
+        # A private name of SGLang, which the tests check: it refuses the kinds of states that are not supported.
+        states = linker_pool_assembler._mamba_device_pool_entry(params.req_to_token_pool, kvcache.start_layer)
+        entries = [_entry(PoolName.KV, kvcache.full_kv_pool, places, params.page_size), states]
+        return DevicePoolGroup(entries, 1 + max(max(entry.layer_mapping) for entry in entries), params.page_size)
     group = resolve_hybrid_device_pool_group(
         kvcache=kvcache, page_size=params.page_size, params=params, components=set(components)
     )

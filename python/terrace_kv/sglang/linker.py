@@ -99,7 +99,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self._offloads: deque[Offload] = deque()  # in the order of the calls
         self._by_job: dict[int, LoadBatch | Offload] = {}
         self._minute = Minute(logger.info, "pages")
-        self._reports = {what: Report(what) for what in ("loading pages", "storing pages")}
+        self._report = Report("storing pages")
         self._closed = False
         self.layer_done_counter = LayerCounter(self._wait_for_layer)
         if PoolName.MAMBA in self.pools:
@@ -190,11 +190,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self._until(lambda: batch.ended, "a load to end", [batch])
         with self._lock:
             del self._batches[counter_index]
-            report = self._reports["loading pages"]
-            if batch.error is None:
-                report.well()
-            else:
-                report.failed(batch.error)
+            if batch.error is not None:
+                logger.error("a load has failed, and SGLang aborts its requests: %s", batch.error)
             came = batch.pages if batch.error is None else 0
             self._minute.loaded(batch.pages, came, came * self._page_tokens)
         return batch.error is None
@@ -281,12 +278,11 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             if not self._offloads or not self._offloads[0].ended:
                 raise IndexError("no offload has ended")
             offload = self._offloads.popleft()
-            report = self._reports["storing pages"]
             if offload.error is None:
-                report.well()
+                self._report.well()
                 self._minute.stored(len(offload.transfers[0][1]))
             else:
-                report.failed(offload.error)
+                self._report.failed(offload.error)
             return offload.error is None
 
     def _store(self, offload: Offload) -> None:
@@ -352,13 +348,17 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             self.cancel_queued_load(rid)
         self.layer_done_counter.set_consumer(-1)
         for batch in self._batches.values():
-            batch.fail("SGLang has reset its cache")
+            batch.fail("the linker is being reset or closed")
         for offload in self._offloads:
             self._cancel(list(offload.jobs))
             if offload.ready is not None:
                 offload.ready = None  # nothing has been ordered
-        batches = list(self._batches.values())
-        self._until(lambda: all(each.ended for each in (*batches, *self._offloads)), "transfers to end", batches)
+        batches, offloads = list(self._batches.values()), list(self._offloads)
+        self._until(
+            lambda: all(batch.ended for batch in batches) and all(offload.ended for offload in offloads),
+            "transfers to end",
+            batches,
+        )
         self._batches.clear()
         self._offloads.clear()
 
@@ -388,6 +388,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
 
     def _pump(self) -> None:
         """Orders what has become ready, and takes the results of the cache. The lock is held."""
+        if self._cache.closed:
+            return
         for batch in self._batches.values():
             self._start(batch)
         for offload in self._offloads:
@@ -418,8 +420,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             if now - began >= _REPORT_SECONDS:
                 began = now
                 logger.warning("the device or a disk does not answer: still waiting for %s", what)
-            pause = min([_EVENT_SECONDS if waits else _TURN_SECONDS, *(max(0.0, batch.ends - now) for batch in batches if not batch.error)])
-            self._cache.wait(pause)
+            ends = [max(0.0, batch.ends - now) for batch in batches if batch.error is None]
+            self._cache.wait(min(_EVENT_SECONDS if waits else _TURN_SECONDS, *ends, _TURN_SECONDS))
 
 
 # Pools of caches that did not end in time. The device may still use their memory.

@@ -11,14 +11,12 @@ from .device_pools import DevicePool
 from .linker_options import LinkerOptions
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_OWN = ("pool", "group", "rank", "ranks", "key-order", "engine-owns-slots", "shared")
+_OWN = ("pool", "group", "ranks", "key-order", "engine-owns-slots", "shared")
 _STATES_SHARE = 0.25  # of host memory, for recurrent states beside KV
 _STAGING_MAX = 64
 
 
-def cache_config(
-    options: LinkerOptions, pools: Sequence[DevicePool], config: Any, label: str
-) -> tuple[dict[str, Any], int]:
+def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: Any, label: str) -> tuple[dict[str, Any], int]:
     """The configuration of the cache, and the number of pages of KV that it can have in all tiers.
 
     The pools of KV, which all pages have, get equal numbers of blocks. States, of which one is for many pages, have a quarter.
@@ -58,7 +56,7 @@ def cache_config(
         "write-policy": "write-through" if options.path else "none",
         **options.config,
         "key-order": "prefix",
-        "rank": [{"device": "emulated" if device.type == "cpu" else f"cuda:{device.index or 0}"}],
+        "rank": [{**_rank_options(options), "device": "emulated" if device.type == "cpu" else f"cuda:{device.index or 0}"}],
         "pool": [
             {
                 "block-bytes": pool.block_bytes,
@@ -87,6 +85,13 @@ def cache_config(
     return given, host_blocks[pools[0].name] + disk // page_bytes
 
 
+def _rank_options(options: LinkerOptions) -> dict[str, Any]:
+    ranks = options.config.get("rank", [{}])
+    if not isinstance(ranks, list) or len(ranks) != 1 or not isinstance(ranks[0], dict) or "device" in ranks[0]:
+        raise ValueError('linker_extra_config: "rank" of "config" must be a list of one object without "device"')
+    return ranks[0]
+
+
 def size_of(option: str, size: int | str) -> int:
     """The bytes of a size, such as "64GiB".
 
@@ -97,5 +102,7 @@ def size_of(option: str, size: int | str) -> int:
         return size
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B|)\s*", size)
     if found is None:
-        raise ValueError(f'linker_extra_config: "{option}" is {size!r}, must be a number and B, KiB, MiB, GiB or TiB; for example "64GiB"')
+        raise ValueError(
+            f'linker_extra_config: "{option}" is {size!r}, must be a number and B, KiB, MiB, GiB or TiB; for example "64GiB"'
+        )
     return int(float(found[1]) * _UNITS[found[2]])
