@@ -13,7 +13,7 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorageConfig, PoolName
 from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
 
-from .._keys import Keys, keys_of_names
+from .._keys import Keys, joined, keys_of_names
 from .._library import Busy, DeadlineExceeded, NotFound, TerraceError
 from .._minute import Minute
 from .._offload_types import JobEvent, State
@@ -31,6 +31,7 @@ _CLOSE_SECONDS = 60.0
 _TURN_SECONDS = 0.05  # the longest pause between two polls
 _EVENT_SECONDS = 0.001  # the same while an event of the device is waited for
 _REPORT_SECONDS = 30.0
+_STEP_SECONDS = 10.0  # longest time in which SGLang plans a batch
 _UNDER_WAY_MAX = 32768  # pages of all offloads; the cache has at most 65536 blocks under way
 
 
@@ -87,10 +88,10 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 "tp_rank": config.tp_rank,
             },
         )
-        given, pages_max = cache_config(self._options, self._pools, config, identity.store_label(base, config))
+        given = cache_config(self._options, self._pools, config, identity.store_label(base, config))
         regions = [region for number, pool in enumerate(self._pools) for region in pool.device_regions(number)]
         self._cache = OffloadCache(given, regions=regions, log=log_of_store)
-        self._chains = PageChains(self._cache, self._kv_keys, pages_max)
+        self._chains = PageChains(self._cache, bool(self._options.path))
         self._lock = threading.RLock()
         self._last_job = 0
         self._queued: dict[str, QueuedLoad] = {}  # by request
@@ -100,6 +101,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self._by_job: dict[int, LoadBatch | Offload] = {}
         self._minute = Minute(logger.info, "pages")
         self._report = Report("storing pages")
+        self._planning = False  # between the first look-up of a batch and its start
         self._closed = False
         self.layer_done_counter = LayerCounter(self._wait_for_layer)
         if PoolName.MAMBA in self.pools:
@@ -116,9 +118,10 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             return []
         names = list(by_source[PoolName.KV].keys or ())
         with self._lock:
-            self._pump()
-            self._chains.note(names)
-            ends = set(range(1, self._chains.leading(names) + 1))
+            self._plan()
+            keys = self._kv_keys(names)
+            self._chains.show(keys)
+            ends = set(range(1, self._chains.leading(keys) + 1))
             for source, number in self._numbers.items():
                 if number and ends:
                     transfer = by_source[source]
@@ -149,8 +152,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                     orders.append(Order(self._new_job(), number, self._lone_keys(number, transfer.keys), 0, place, 0))
                     continue
                 # The last piece first: so the first one counts as used last, and is evicted last.
-                for run in reversed(self._chains.runs(transfer.keys)):
-                    orders.append(Order.of(self._new_job(), run, self._kv_keys([*run.before, *run.pages]), place))
+                runs = reversed(self._chains.runs(self._kv_keys(transfer.keys)))
+                orders += [Order.of(self._new_job(), run, place) for run in runs]
             for order in orders:
                 try:
                     self._cache.pin(order.job, order.keys, order.pool)
@@ -175,10 +178,14 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             if not self._queued:
                 return -1
             self._last_batch += 1
+            self._end_plan()
             batch = LoadBatch(self._layers, time.monotonic() + self._options.load_timeout)
             batch.waiting = list(self._queued.values())
             self._queued = {}
             self._batches[self._last_batch] = batch
+            for load in batch.waiting:
+                if not load.ready:
+                    self._fetch(load)
             self._pump()
             return self._last_batch
 
@@ -195,6 +202,28 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             came = batch.pages if batch.error is None else 0
             self._minute.loaded(batch.pages, came, came * self._page_tokens)
         return batch.error is None
+
+    def _plan(self) -> None:
+        """From the first look-up of a batch to its start, the contents of the cache do not change, so that what was found can be
+        loaded. The lock is held."""
+        if not self._planning:
+            self._pump()
+            self._cache.pause_idle_service(_STEP_SECONDS)
+            self._planning = True
+
+    def _end_plan(self) -> None:
+        if self._planning:
+            self._planning = False
+            self._cache.pause_idle_service(0)
+
+    def _fetch(self, load: QueuedLoad) -> None:
+        """Reads pages from the disk before the device has reached the events of their load. If one cannot be read, the load tells.
+        The lock is held."""
+        for order in load.orders:
+            try:
+                self._cache.fetch(self._new_job(), order.keys, first=order.first, pool=order.pool)
+            except TerraceError:
+                pass
 
     def _wait_for_layer(self, index: int, layer: int) -> None:
         batch = self._batches.get(index)
@@ -244,7 +273,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         if kv is None:
             return False
         with self._lock:
-            self._chains.note(kv.keys)
+            self._chains.show(self._kv_keys(kv.keys))
             pages = sum(len(transfer.keys) for transfer in wanted)
             under_way = sum(each.pages for each in self._offloads if not each.ended)
             if not self._serves() or under_way + pages > _UNDER_WAY_MAX:
@@ -255,12 +284,14 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             ready = Ready([transfer.device_indices for transfer in wanted], self.record_offload_ready)
             names = [(self._numbers[transfer.name], list(transfer.keys)) for transfer in wanted]
             self._offloads.append(Offload(ready, names, pages))
-            self._pump()
+            if not self._planning:
+                self._pump()
         return True
 
     def num_completed_offloads(self) -> int:
         """The number of offloads that have ended before the first one that has not."""
         with self._lock:
+            self._end_plan()
             self._pump()
             self._minute.step(time.monotonic())
             for count, offload in enumerate(self._offloads):
@@ -295,9 +326,9 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 if number:
                     self._store_run(offload, number, self._lone_keys(number, names), 0, slots)
                     continue
-                for run in self._chains.runs_to_store(names):
-                    keys = self._kv_keys([*run.before, *run.pages])
-                    self._store_run(offload, 0, keys, len(run.before), slots[run.first : run.first + len(run.pages)])
+                offload.keys = self._kv_keys(names)
+                for run in self._chains.runs_to_store(offload.keys):
+                    self._store_run(offload, 0, joined(run.keys), run.before, slots[run.first : run.first + run.count])
         except (TerraceError, ValueError) as error:
             offload.error = offload.error or error
 
@@ -344,6 +375,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
 
     def _quiesce(self) -> None:
         """Ends everything that is queued or under way. The lock is held."""
+        self._end_plan()
         for rid in list(self._queued):
             self.cancel_queued_load(rid)
         self.layer_done_counter.set_consumer(-1)
@@ -368,8 +400,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         """False if SGLang has got other weights: the names of the pages stand for the former ones."""
         return not self._closed and identity.weight_version() == self._weight_version
 
-    def _kv_keys(self, names: Sequence[str]) -> Keys:
-        return keys_of_names(self._namespace, [name.encode() for name in names])
+    def _kv_keys(self, names: Sequence[str]) -> list[bytes]:
+        return list(keys_of_names(self._namespace, [name.encode() for name in names]))
 
     def _lone_keys(self, pool: int, names: Sequence[str]) -> Keys:
         kind = self._pools[pool].name
@@ -397,6 +429,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 self._store(offload)
         for event in self._cache.poll():
             self._take(event)
+        self._chains.follow()
 
     def _take(self, event: JobEvent) -> None:
         work = self._by_job.get(event.job)
@@ -405,6 +438,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         work.take(event)
         if not work.has(event.job):
             del self._by_job[event.job]
+        if isinstance(work, Offload) and work.ended:
+            self._chains.stored(work.keys)
 
     def _until(self, done: Callable[[], bool], what: str, batches: Sequence[LoadBatch]) -> None:
         """Polls until `done`. Whatever writes to pages of the device must have ended before SGLang may use them for others, so

@@ -16,8 +16,8 @@ _STATES_SHARE = 0.25  # of host memory, for recurrent states beside KV
 _STAGING_MAX = 64
 
 
-def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: Any, label: str) -> tuple[dict[str, Any], int]:
-    """The configuration of the cache, and the number of pages of KV that it can have in all tiers.
+def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: Any, label: str) -> dict[str, Any]:
+    """The configuration of the cache.
 
     The pools of KV, which all pages have, get equal numbers of blocks. States, of which one is for many pages, have a quarter.
 
@@ -34,7 +34,6 @@ def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: An
         if name in _OWN:
             raise ValueError(f'linker_extra_config: "config" has {name!r}, which TerraceLinker sets itself')
     host = size_of("host_capacity", options.host_capacity)
-    disk = size_of("capacity", options.capacity) if options.path else 0
     states = [pool for pool in pools if pool.name == "mamba"]
     paged = [pool for pool in pools if pool.name != "mamba"]
     page_bytes = sum(pool.block_bytes for pool in paged)
@@ -82,7 +81,7 @@ def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: An
             "label": label,
             **options.config.get("storage", {}),
         }
-    return given, host_blocks[pools[0].name] + disk // page_bytes
+    return given
 
 
 def _rank_options(options: LinkerOptions) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._keys import Keys
+from .._keys import Keys, joined
 from .._library import TerraceError, status_text
 from .._offload_types import JobEvent, JobEventKind
 from .device_pools import DevicePool
@@ -53,9 +53,9 @@ class Order:
         self.page = page
 
     @classmethod
-    def of(cls, job: int, run: Run, keys: Keys, place: int) -> Order:
+    def of(cls, job: int, run: Run, place: int) -> Order:
         """The order for pages of the KV."""
-        return cls(job, 0, keys, len(run.before), place, run.first)
+        return cls(job, 0, joined(run.keys), run.before, place, run.first)
 
     def slots(self, pools: Sequence[DevicePool], slots: Sequence[list[int]]) -> list[int]:
         """Its slots, from those of all transfers."""
@@ -152,6 +152,8 @@ class Offload:
         self.transfers = transfers
         """The number of the pool, and SGLang's names of the pages."""
         self.pages = pages
+        self.keys: list[bytes] = []
+        """The pages of the KV, once they are ordered."""
         self.jobs: set[int] = set()
         self.error: object = None
 

@@ -2,165 +2,165 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
-from .._keys import Keys
-from .._offload_types import State
+from .._caches import CHANGE
+from .._keys import joined
+from .._offload_types import ChangeKind, State
 from ..offload import OffloadCache
 
-_ROOT = ""  # the name before the first page of a prefix
-_CACHED = (State.HOST, State.PENDING)
+_STORED, _REMOVED, _CLEARED = int(ChangeKind.STORED), int(ChangeKind.REMOVED), int(ChangeKind.CLEARED)
+_HOST, _STORAGE = int(State.HOST), int(State.STORAGE)
+_ROOT = bytes(32)  # the key before the first page of a prefix
+_SHOWN_MIN = 1 << 16
 
 
 class Run:
     """Neighbouring pages that one order of the cache can name.
 
     Attributes:
-        before: The pages before them in the tree.
+        keys: The keys of the prefix up to the last page.
+        before: How many of them are before the first page.
         first: The index of the first page in the list that was given.
-        pages: The pages.
     """
 
-    __slots__ = ("before", "first", "pages")
+    __slots__ = ("before", "first", "keys")
 
-    def __init__(self, before: list[str], first: int, pages: list[str]) -> None:
-        self.before = before
+    def __init__(self, before: list[bytes], first: int, pages: list[bytes]) -> None:
+        self.keys = [*before, *pages]
+        self.before = len(before)
         self.first = first
-        self.pages = pages
+
+    @property
+    def count(self) -> int:
+        """The number of pages."""
+        return len(self.keys) - self.before
 
 
 class PageChains:
-    """Finds the page before a page, so that the cache knows prefixes.
+    """Knows which pages are cached, and which page is before each in the cache's tree, so that the cache sees prefixes.
 
     SGLang's name of a page, a chained hash, stands for all tokens up to the end of the page. But a call may begin in the middle of
     a prompt, and does not tell which page is before: a look-up begins after the pages that the device has, and an offload has the
-    pages of one node of SGLang's tree. So the order of the pages is taken from the lists of all calls. If no list has shown which
-    page is before the first one of an offload, or if that page has no host copy, this page begins a prefix of its own in the
-    cache's tree. A prompt then consists of several such pieces; a look-up and a load follow from one to the next.
+    pages of one node of SGLang's tree. So the order of new pages is taken from the lists of earlier calls. If no list has shown
+    which page is before the first one of an offload, or if that page has no host copy, this page begins a prefix of its own. A
+    prompt then consists of several such pieces. Each page has one place in the cache's tree as long as it is cached.
 
-    Both memories are bounded. If a page is forgotten, it is a miss unless it begins a piece.
+    It follows the changes of the cache, so it takes about 200 bytes for each page in host memory and for each on the disk. At the
+    start, the cache reports the pages on the disk once more.
 
     Threads: one at a time.
 
     Args:
-        cache: A cache in prefix order. The pages are in its first pool.
-        make_keys: Makes keys of names.
-        pages_max: Number of pages that are remembered; at most twice as many.
+        cache: A cache in prefix order that has no other user of changes().
+        has_storage: Whether the cache may have pages from before.
     """
 
-    def __init__(self, cache: OffloadCache, make_keys: Callable[[Sequence[str]], Keys], pages_max: int) -> None:
+    def __init__(self, cache: OffloadCache, has_storage: bool) -> None:
         self._cache = cache
-        self._make_keys = make_keys
-        self._before = _Recent(pages_max)  # the page before, as lists have shown
-        self._placed = _Recent(pages_max)  # the page before in the cache's tree, or _ROOT
+        # By page, the page before it in the tree, or _ROOT: pages with copies in each tier, and those that are being stored.
+        self._host: dict[bytes, bytes] = {}
+        self._stored: dict[bytes, bytes] = {}
+        self._storing: dict[bytes, bytes] = {}
+        self._shown: dict[bytes, bytes] = {}  # by page, the page before it, as a list has shown
+        cache.record_changes()
+        if has_storage:
+            cache.clear(keep_storage=True)
+            cache.poll()
+        self.follow()
+
+    def follow(self) -> None:
+        """Takes the changes of the cache."""
+        for key, parent, _tenant, kind, source, _depth, _group in self._cache._raw_changes(CHANGE):
+            if kind == _CLEARED:
+                self._host.clear()
+                self._stored.clear()
+                continue
+            tier = self._host if source == _HOST else self._stored
+            if kind == _STORED and source in (_HOST, _STORAGE):
+                other = self._stored if tier is self._host else self._host
+                tier[key] = other.get(key, parent)
+            elif kind == _REMOVED:
+                tier.pop(key, None)
 
     def forget(self) -> None:
         """All names have another meaning from now on."""
-        self._before.clear()
-        self._placed.clear()
+        self._shown.clear()
 
-    def note(self, names: Sequence[str]) -> None:
+    def show(self, keys: Sequence[bytes]) -> None:
         """The pages are neighbours in a prompt."""
-        for before, name in zip(names, names[1:]):
-            self._before.put(name, before)
+        shown = self._shown
+        shown.update(zip(keys[1:], keys))
+        if len(shown) > 2 * max(_SHOWN_MIN, len(self._host) + len(self._stored)):
+            for old in list(islice(shown, len(shown) // 2)):
+                del shown[old]
 
-    def leading(self, names: Sequence[str]) -> int:
-        """The number of leading pages that have a copy in the cache. Has no side effect on the cache."""
-        found = 0
-        while found < len(names):
-            more = self._run_from(names[found:])
-            if more == 0:
-                break
-            found += more
+    # ---- what is there
+
+    def leading(self, keys: Sequence[bytes]) -> int:
+        """The number of leading pages that have a copy in the cache."""
+        found = next((index for index, key in enumerate(keys) if not self._is_cached(key)), len(keys))
+        for run in self.runs(keys[:found]):
+            there = self._cache.leading(joined(run.keys)) - run.before
+            if there < run.count:
+                return run.first + max(0, there)
         return found
 
-    def _run_from(self, names: Sequence[str]) -> int:
-        """The number of leading pages that are cached one after the other in the tree."""
-        before = self._chain_before(names[0])
-        count = self._cached(before, names) if before is not None else 0
-        if count == 0 and before != []:
-            before, count = [], self._cached([], names)
-        if count and before is not None:
-            self._place(before[-1] if before else _ROOT, names[:count])
-        return count
+    def runs(self, keys: Sequence[bytes]) -> list[Run]:
+        """Splits cached pages, for loads."""
+        starts = [index for index, key in enumerate(keys) if index == 0 or self._before(key) != keys[index - 1]]
+        return [
+            Run(self._chain_before(keys[start]), start, list(keys[start:end])) for start, end in zip(starts, [*starts[1:], len(keys)])
+        ]
 
-    def runs(self, names: Sequence[str]) -> list[Run]:
-        """Splits pages that leading() has found, for loads."""
+    # ---- what is stored
+
+    def runs_to_store(self, keys: Sequence[bytes]) -> list[Run]:
+        """Splits the pages of an offload. Pages that are cached stay where they are. Call stored() at the end of the offload."""
         runs: list[Run] = []
-        for index, name in enumerate(names):
-            if index and self._placed.get(name) == names[index - 1]:
-                runs[-1].pages.append(name)
-            else:
-                runs.append(Run(self._chain_before(name) or [], index, [name]))
-        return runs
-
-    def runs_to_store(self, names: Sequence[str]) -> list[Run]:
-        """Splits the pages of an offload, and chooses where those go that are not cached yet."""
-        runs: list[Run] = []
-        for index, name in enumerate(names):
-            placed = self._placed.get(name)
-            if index:
-                if placed in (None, names[index - 1]) or not self._is_cached(name):
-                    runs[-1].pages.append(name)
-                    continue
-            before = self._chain_before(name) if index or self._is_cached(name) else self._place_after(name)
-            runs.append(Run(before or [], index, [name]))
-        for run in runs:
-            self._place(run.before[-1] if run.before else _ROOT, run.pages)
-        return runs
-
-    def _place_after(self, name: str) -> list[str]:
-        """The pages before a new page in the tree, if the last of them has a host copy; otherwise none."""
-        parent = self._before.get(name)
-        if parent is None:
-            return []
-        before = self._chain_before(parent)
-        if before is None:
-            return []
-        chain = [*before, parent]
-        return chain if self._cache.look_up(self._make_keys(chain))[-1] in _CACHED else []
-
-    def _is_cached(self, name: str) -> bool:
-        before = self._chain_before(name)
-        return before is not None and self._cached(before, [name]) == 1
-
-    def _cached(self, before: list[str], names: Sequence[str]) -> int:
-        return max(0, self._cache.leading(self._make_keys([*before, *names])) - len(before))
-
-    def _chain_before(self, name: str) -> list[str] | None:
-        """The pages before this one in the tree, from the first one on. None: the position is not known."""
-        chain: list[str] = []
-        while (before := self._placed.get(name)) != _ROOT:
+        start = 0
+        for index, key in enumerate(keys):
+            before = self._before(key)
             if before is None:
-                return None
+                before = keys[index - 1] if index else self._place(key)
+                self._storing[key] = before
+            if index and before != keys[index - 1]:
+                runs.append(Run(self._chain_before(keys[start]), start, list(keys[start:index])))
+                start = index
+        if keys:
+            runs.append(Run(self._chain_before(keys[start]), start, list(keys[start:])))
+        return runs
+
+    def stored(self, keys: Sequence[bytes]) -> None:
+        """The offload of these pages has ended."""
+        for key in keys:
+            self._storing.pop(key, None)
+
+    def _place(self, key: bytes) -> bytes:
+        """The page after which a new page is stored."""
+        before = self._shown.get(key, _ROOT)
+        return before if before in self._host or before in self._storing else _ROOT
+
+    # ---- inside
+
+    def _is_cached(self, key: bytes) -> bool:
+        return key in self._host or key in self._stored
+
+    def _before(self, key: bytes) -> bytes | None:
+        """The page before this one in the tree, or _ROOT. None: the page is not cached."""
+        for pages in (self._host, self._stored, self._storing):
+            if (before := pages.get(key)) is not None:
+                return before
+        return None
+
+    def _chain_before(self, key: bytes) -> list[bytes]:
+        """The pages before this one in the tree, from the first one on. If one of them has gone, so has this one."""
+        chain: list[bytes] = []
+        while (before := self._before(key)) not in (None, _ROOT):
+            assert before is not None
             chain.append(before)
-            name = before
+            key = before
         chain.reverse()
         return chain
 
-    def _place(self, before: str, names: Sequence[str]) -> None:
-        for name in names:
-            self._placed.put(name, before)
-            before = name
-
-
-class _Recent:
-    """A mapping that forgets what was put long ago."""
-
-    def __init__(self, entries_max: int) -> None:
-        self._entries_max = entries_max
-        self._entries: dict[str, str] = {}
-
-    def get(self, name: str) -> str | None:
-        return self._entries.get(name)
-
-    def put(self, name: str, value: str) -> None:
-        self._entries.pop(name, None)
-        self._entries[name] = value
-        if len(self._entries) > 2 * self._entries_max:
-            for old in list(islice(self._entries, self._entries_max)):
-                del self._entries[old]
-
-    def clear(self) -> None:
-        self._entries.clear()
