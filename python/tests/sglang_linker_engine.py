@@ -118,7 +118,7 @@ class Engine:
 
     Attributes:
         wrong: Numbers of loaded pages whose bytes were not those of their tokens, with the layer.
-        waited: The layers for which the forward pass has waited.
+        stored: The results of the offloads.
     """
 
     def __init__(self, kind: str, options: dict[str, Any], pages: int = 32, model: str = "a/model") -> None:
@@ -142,6 +142,9 @@ class Engine:
         self.pool = self.params.token_to_kv_pool_allocator.get_kvcache()
         self.pool.register_layer_transfer_counter(self.linker.layer_done_counter)
         self.wrong: list[tuple[int, int]] = []
+        self.stored: list[bool] = []
+        pop = self.linker.pop_completed_offload
+        self.linker.pop_completed_offload = lambda: self.stored.append(pop()) or self.stored[-1]
         self.requests = 0
 
     # ---- bytes

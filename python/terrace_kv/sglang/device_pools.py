@@ -165,9 +165,12 @@ def pool_group(params: Any, components: Iterable[Any]) -> DevicePoolGroup:
         states = linker_pool_assembler._mamba_device_pool_entry(params.req_to_token_pool, kvcache.start_layer)
         entries = [_entry(PoolName.KV, kvcache.full_kv_pool, places, params.page_size), states]
         return DevicePoolGroup(entries, 1 + max(max(entry.layer_mapping) for entry in entries), params.page_size)
-    group = resolve_hybrid_device_pool_group(
-        kvcache=kvcache, page_size=params.page_size, params=params, components=set(components)
-    )
+    try:
+        group = resolve_hybrid_device_pool_group(
+            kvcache=kvcache, page_size=params.page_size, params=params, components=set(components)
+        )
+    except ValueError as error:
+        raise ValueError(f"TerraceLinker does not support the pool {type(kvcache).__name__}: {error}") from error
     if any(getattr(entry, "_index_mapper", None) is not None for entry in group.entries):
         raise ValueError(f"TerraceLinker does not support the pools of {type(kvcache).__name__}: they translate indices")
     return group

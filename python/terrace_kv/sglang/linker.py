@@ -381,6 +381,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self.layer_done_counter.set_consumer(-1)
         for batch in self._batches.values():
             batch.fail("the linker is being reset or closed")
+            self._cancel(batch.jobs)
         for offload in self._offloads:
             self._cancel(list(offload.jobs))
             if offload.ready is not None:
@@ -412,6 +413,9 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         return self._last_job
 
     def _cancel(self, jobs: Sequence[int]) -> None:
+        """Ends jobs soon. An operator's pause of transfers ends, too: nobody can use the pages of a job that stands still."""
+        if jobs:
+            self._cache.resume_transfers()
         for job in jobs:
             try:
                 self._cache.cancel(job)
