@@ -141,7 +141,8 @@ def main() -> None:
     print(f"{given.pages} pages, {megabytes:.0f} MB")
     for name in ("copy", "offload", "host", "disk"):
         share = middle.get(f"{name} first layer")
-        print(f"{name:8} {megabytes / middle[name]:8.0f} MB/s" + (f", first layer after {share:.2f} of the load" if share else ""))
+        first = f", first layer after {share:.2f} of the load" if share else ""
+        print(f"{name:8} {megabytes / middle[name]:8.0f} MB/s{first}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,13 @@ def make_pools(kind: str, pages: int) -> CacheInitParams:
     requests: Any = ReqToTokenPool(size=8, max_context_len=size, device="cpu", enable_memory_saver=False)
     if kind == "swa":
         pool: Any = SWAKVPool(
-            size=size, size_swa=size, page_size=PAGE, swa_attention_layer_ids=[0, 2, 3], full_attention_layer_ids=[1], **_HEADS, **_SHAPE
+            size=size,
+            size_swa=size,
+            page_size=PAGE,
+            swa_attention_layer_ids=[0, 2, 3],
+            full_attention_layer_ids=[1],
+            **_HEADS,
+            **_SHAPE,
         )
         allocator: Any = SWATokenToKVPoolAllocator(size, size, PAGE, torch.bfloat16, "cpu", pool, False)
     else:

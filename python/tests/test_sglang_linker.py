@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,6 @@ import sglang_under_test as under_test
 if not under_test.REAL:
     pytest.skip("SGLang is not installed beside torch and orjson", allow_module_level=True)
 
-import sglang_linker_engine as mini
 import torch
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
@@ -59,9 +59,7 @@ def test_pages_that_the_device_has_lost_come_back_from_host_memory(kind: str) ->
         assert after["loaded_host"] >= 12 and after["loaded_storage"] == 0
         assert after["swapped_in_bytes"] >= 12 * block_bytes(made) if kind in ("mha", "mla") else after["swapped_in_bytes"] > 0
         assert made.wrong == []
-        assert made.serve([*range(5000, 5000 + PAGE * 4)]) == Served(0, 0, 4)
-        # The same comparison finds the bytes of another page.
-        assert not made.has(1, PAGE, page_hashes(FIRST)[0]) or not made.has(1, PAGE, page_hashes(SECOND)[-1])
+        assert made.serve([*range(5000, 5000 + PAGE * 4)]) == Served(0, 0, 4)  # a prompt that nobody has had
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,6 +147,15 @@ def test_a_layer_waits_for_the_layers_of_all_pools_before_it() -> None:
 # ---- what SGLang's tree sees
 
 
+def test_it_is_what_sglang_calls() -> None:
+    abstract = UnifiedCacheLinker.__abstractmethods__
+    assert len(abstract) == 10
+    for name in abstract:
+        ours, theirs = getattr(TerraceLinker, name), getattr(UnifiedCacheLinker, name)
+        parameters = [list(inspect.signature(each).parameters.values()) for each in (ours, theirs)]
+        assert [(each.name, each.default) for each in parameters[0]] == [(each.name, each.default) for each in parameters[1]]
+
+
 def test_every_length_is_restorable_with_full_attention_and_only_whole_windows_otherwise() -> None:
     names = page_hashes(FIRST)
     with engine("mha") as made:
@@ -200,6 +207,33 @@ def test_offloads_end_in_their_order() -> None:
         assert linker.load("r", [PoolTransfer(PoolName.KV, device_indices=target, keys=first[:1])])
         assert linker.finish_layer_wise_loading(linker.start_layer_wise_loading())
         assert all(made.has(layer, 8 * PAGE, first[0]) for layer in range(LAYERS))
+
+
+def test_a_load_waits_for_the_device_while_the_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Held(linker_module.Ready):
+        reached = False
+
+        def __bool__(self) -> bool:
+            return self.reached
+
+    names = page_hashes(FIRST)
+    with engine("mha", **disk(tmp_path)) as made:
+        made.serve(FIRST)
+    with engine("mha", load_timeout=600, **disk(tmp_path)) as made:
+        made.poison()
+        monkeypatch.setattr(linker_module, "Ready", Held)
+        linker = made.linker
+        assert linker.lookup("r", [PoolTransfer(PoolName.KV, keys=names)])[-1] == 10
+        assert linker.load("r", [PoolTransfer(PoolName.KV, device_indices=torch.arange(PAGE, 11 * PAGE), keys=names)])
+        index = linker.start_layer_wise_loading()
+        linker._cache.drain(60)
+        linker.num_completed_offloads()
+        counts = linker.statistics()
+        assert counts["loaded_storage"] == 10 and counts["swapped_in_bytes"] == 0  # in host memory so far
+        assert not made.has(0, PAGE, names[0])
+        Held.reached = True
+        assert linker.finish_layer_wise_loading(index)
+        assert all(made.has(layer, PAGE * (1 + page), name) for page, name in enumerate(names) for layer in range(LAYERS))
 
 
 def test_pages_of_a_gpu_are_read_and_written_only_after_the_events_of_the_device() -> None:
@@ -321,7 +355,8 @@ def test_a_damaged_page_aborts_its_request_and_touches_no_other_page(tmp_path: P
         served = made.serve(SECOND)
         assert served.aborted and made.linker.statistics()["load_failures"] > 0
         assert made.serve(other) == Served(3, 0, 0)
-        assert all(made.has(layer, PAGE * (1 + page), name) for page, name in enumerate(page_hashes(other)) for layer in range(LAYERS))
+        pages = enumerate(page_hashes(other), 1)
+        assert all(made.has(layer, PAGE * page, name) for page, name in pages for layer in range(LAYERS))
         assert made.serve(SECOND).computed > 0  # what is damaged is not found again
         made.drop_device()
         assert made.serve(SECOND) == Served(0, 12, 0)
@@ -449,94 +484,3 @@ def test_ranks_have_stores_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
         with engine("mha", **disk(tmp_path)) as second:
             assert second.serve(FIRST) == Served(0, 0, 10)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["linker-tp0of2-32768", "linker-tp1of2-32768"]
-
-
-# ---- options, and what is refused
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"pth": "/mnt"}, "'pth' is no option of TerraceLinker; did you mean 'path'"),
-        ({"host_capacity": None}, '"host_capacity" must be the host memory of one rank'),
-        ({"host_capacity": "lots"}, "is 'lots', must be a number and B, KiB"),
-        ({"host_capacity": "64KiB", "path": "/tmp/x", "capacity": "1GiB"}, "has room for 2 pages of the pool 'kv'; at least 3 are needed"),
-        ({"path": "/tmp/x"}, '"path" and "capacity" belong together'),
-        ({"path": 5, "capacity": "1GiB"}, '"path" must be a directory'),
-        ({"weights_revision": ""}, '"weights_revision" must be a text'),
-        ({"weights_fixed": "yes"}, "\"weights_fixed\" must be true or false, and is 'yes'"),
-        ({"load_timeout": 0}, '"load_timeout" must be a number of seconds above 0, and is 0'),
-        ({"config": {"pool": []}}, "has 'pool', which TerraceLinker sets itself"),
-        ({"config": {"rank": [{"device": "cuda:1"}]}}, 'must be a list of one object without "device"'),
-        ({"config": {"policy": "best"}}, "policy"),
-    ],
-)
-def test_wrong_options_are_refused_with_the_right_ones(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError) as raised, engine("mha", **options):
-        pass
-    assert sentence in str(raised.value)
-
-
-def refused(change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch, **server: Any) -> str:
-    make = mini.make_pools
-
-    def changed(kind: str, pages: int) -> Any:
-        params = make(kind, pages)
-        change(params)
-        return params
-
-    monkeypatch.setattr(mini, "make_pools", changed)
-    made = Engine.__new__(Engine)
-    with get_context().override_server_args(model_path="a/model", **server), pytest.raises(ValueError) as raised:
-        params = changed("mha", 8)
-        TerraceLinker(None, params, components={mini.FULL}, extra_config={"host_capacity": "4MiB", "weights_revision": "r"})
-    del made
-    return str(raised.value)
-
-
-def kvcache(params: Any) -> Any:
-    return params.token_to_kv_pool_allocator.get_kvcache()
-
-
-def test_what_does_not_work_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    def with_kind(name: str) -> Callable[[Any], None]:
-        def change(params: Any) -> None:
-            kvcache(params).__class__ = type(name, (type(kvcache(params)),), {})
-
-        return change
-
-    def with_scales(params: Any) -> None:
-        kvcache(params).k_scale_buffer = [torch.zeros(1)]
-
-    def with_layout(params: Any) -> None:
-        kvcache(params).kv_cache_layout = "hnd"
-
-    def with_draft(params: Any) -> None:
-        params.sidecar_draft_device_pools = (object(),)
-
-    for change, sentence in (
-        (with_scales, "does not support scaled KV yet"),
-        (with_kind("HiSparseTokenToKVPool"), "does not support HiSparse yet"),
-        (with_kind("UnifiedMHATokenToKVPool"), "does not support unified memory yet"),
-        (with_kind("MHATokenToKVPoolFP4"), "MHATokenToKVPoolFP4"),
-        (with_layout, "layout hnd"),
-        (with_draft, "does not support the KV of a draft model"),
-    ):
-        with monkeypatch.context() as patch:
-            assert sentence in refused(change, patch)
-    for server, sentence in (
-        ({"enable_unified_memory": True}, "--enable-unified-memory"),
-        ({"enable_hisparse": True}, "--enable-hisparse"),
-        ({"dcp_size": 2}, "--dcp-size"),
-    ):
-        with monkeypatch.context() as patch:
-            assert sentence in refused(lambda _params: None, patch, **server)
-
-
-def test_it_is_what_sglang_calls() -> None:
-    abstract = UnifiedCacheLinker.__abstractmethods__
-    assert len(abstract) == 10
-    for name in abstract:
-        ours, theirs = getattr(TerraceLinker, name), getattr(UnifiedCacheLinker, name)
-        assert ours.__code__.co_varnames[: ours.__code__.co_argcount] == theirs.__code__.co_varnames[: theirs.__code__.co_argcount]
-        assert ours.__defaults__ == theirs.__defaults__

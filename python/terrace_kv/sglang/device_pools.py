@@ -51,14 +51,15 @@ class DevicePool:
                 numbers = [buffers] if isinstance(buffers, int) else list(buffers)
                 parts = by_layer.setdefault(layer, [])
                 parts += (_part(entry, component, number) for component in range(len(entry.components)) for number in numbers)
-        self.layers = sorted(by_layer)
-        """The layers of the model that have a part of the block."""
         sizes = {sum(part[2] for part in parts) for parts in by_layer.values()}
+        layers = sorted(by_layer)
         self.by_layer = len(sizes) == 1
-        """False if the layers have parts of different sizes. Then all of them are ready with the last one."""
+        """False if the layers have parts of different sizes. Then the block is one layer, and all are ready with the last one."""
+        self.layers = layers if self.by_layer else layers[:1]
+        """For each layer of the block, the first layer of the model that needs it."""
         self.slots = min(part[3] for parts in by_layer.values() for part in parts)
         self.regions = [
-            (place if self.by_layer else 0, *part[:3]) for place, layer in enumerate(self.layers) for part in by_layer[layer]
+            (place if self.by_layer else 0, *part[:3]) for place, layer in enumerate(layers) for part in by_layer[layer]
         ]
         """Layer of the block, base, stride and bytes of each part."""
         self.sizes = [part[3] for part in self.regions]
@@ -67,15 +68,15 @@ class DevicePool:
 
     def _pad(self) -> Any:
         """Adds a region for each layer, so that the size of a block is a multiple of 4 KiB. Returns its memory, or None."""
-        layers = len(self.layers) if self.by_layer else 1
+        layers = len(self.layers)
         each = sum(self.sizes) // layers
         more = next(more for more in range(_BLOCK_UNIT) if layers * (each + more) % _BLOCK_UNIT == 0)
         if more == 0:
             return None
         if more > each * _PADDING_MAX:
             raise ValueError(
-                f"a page of the pool {self.name!r} has {layers * each} bytes, and a stored one a multiple of {_BLOCK_UNIT}: too much "
-                "of it would be padding; use a larger --page-size, or give no path"
+                f"a page of the pool {self.name!r} has {layers * each} bytes, and a stored one a multiple of {_BLOCK_UNIT}: too "
+                "much of it would be padding; use a larger --page-size, or give no path"
             )
         import torch
 
@@ -129,8 +130,8 @@ def _part(entry: Any, component: int, number: int) -> tuple[int, int, int, int]:
 
 
 def pool_group(params: Any, components: Iterable[Any]) -> DevicePoolGroup:
-    """SGLang's view of its device pools. SGLang makes it for some models (DeepSeek-V4, DeepSeek sparse attention, MLA with recurrent
-    states). For those with plain attention, alone or beside sliding windows or recurrent states, it is made here.
+    """SGLang's view of its device pools. SGLang makes it for some models (DeepSeek-V4, DeepSeek sparse attention, MLA with
+    recurrent states). For those with plain attention, alone or beside sliding windows or recurrent states, it is made here.
 
     Raises:
         ValueError: The pools of this model are not supported; the sentence names why.

@@ -224,8 +224,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             self._cache.pause_idle_service(0)
 
     def _fetch(self, load: QueuedLoad) -> None:
-        """Reads pages from the disk before the device has reached the events of their load. If one cannot be read, the load tells.
-        The lock is held."""
+        """Reads pages from the disk before the device has reached the events of their load. If one cannot be read, the load fails
+        later. The lock is held."""
         for order in load.orders:
             try:
                 self._cache.fetch(self._new_job(), order.keys, first=order.first, pool=order.pool)
@@ -274,7 +274,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     # ---- offloads
 
     def offload(self, transfers: list[Any], session_id: str | None = None) -> bool:
-        """Queues the pages of one node. The offload has succeeded if all of them are stored. Until then SGLang keeps the pages."""
+        """Queues the pages of one node. The offload succeeds if all of them are stored. Until then SGLang keeps the pages."""
         wanted = [transfer for transfer in transfers if transfer.keys and transfer.name in self._numbers]
         kv = next((transfer for transfer in wanted if transfer.name == PoolName.KV), None)
         if kv is None:
@@ -348,8 +348,9 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     # ---- the end
 
     def reset(self) -> None:
-        """Ends all transfers. Then it drops all pages of all tiers, because SGLang also resets its cache for new weights, and does
-        not tell which. Pages that are stored afterwards are found by this object only. With `weights_fixed` nothing is dropped."""
+        """Ends all transfers. Then it drops all pages of all tiers, because SGLang also resets its cache for new weights, and
+        does not tell which. Pages that are stored afterwards are found by this object only. With `weights_fixed`, nothing is
+        dropped."""
         with self._lock:
             self._quiesce()
             if self._options.weights_fixed:

@@ -50,7 +50,7 @@ def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: An
             )
     device = pools[0].device
     if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"TerraceLinker does not support the device {device.type}; it supports GPUs of NVIDIA, and CPUs for tests")
+        raise ValueError(f"TerraceLinker does not support the device {device.type}, only GPUs of NVIDIA, and CPUs for tests")
     given: dict[str, Any] = {
         "write-policy": "write-through" if options.path else "none",
         **options.config,
@@ -59,7 +59,7 @@ def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: An
         "pool": [
             {
                 "block-bytes": pool.block_bytes,
-                "layers": len(pool.layers) if pool.by_layer else 1,
+                "layers": len(pool.layers),
                 "device-blocks": pool.slots,
                 "host-blocks": host_blocks[pool.name] - staging[pool.name],
                 "staging-blocks": staging[pool.name],

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._keys import Keys, joined
-from .._library import TerraceError, status_text
+from .._library import status_text
 from .._offload_types import JobEvent, JobEventKind
 from .device_pools import DevicePool
 from .page_chains import Run
@@ -127,7 +127,8 @@ class LoadBatch:
         elif event.kind is JobEventKind.ENDED:
             del self._ready[event.job]
             if event.failed:
-                self.fail(TerraceError(event.status, f"{event.failed} of {event.failed + event.moved} pages cannot be loaded: {status_text(event.status)}"))
+                pages = f"{event.failed} of {event.failed + event.moved} pages"
+                self.fail(f"{pages} cannot be loaded: {status_text(event.status)}")
 
     def has(self, job: int) -> bool:
         """Whether the job has not ended."""
@@ -167,7 +168,7 @@ class Offload:
         if event.kind is JobEventKind.ENDED:
             self.jobs.discard(event.job)
             if event.failed:
-                self.error = self.error or TerraceError(event.status, f"{event.failed} pages cannot be stored: {status_text(event.status)}")
+                self.error = self.error or f"{event.failed} pages cannot be stored: {status_text(event.status)}"
 
     def has(self, job: int) -> bool:
         """Whether the job has not ended."""

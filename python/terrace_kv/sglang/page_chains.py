@@ -41,9 +41,9 @@ class Run:
 class PageChains:
     """Knows which pages are cached, and which page is before each in the cache's tree, so that the cache sees prefixes.
 
-    SGLang's name of a page, a chained hash, stands for all tokens up to the end of the page. But a call may begin in the middle of
-    a prompt, and does not tell which page is before: a look-up begins after the pages that the device has, and an offload has the
-    pages of one node of SGLang's tree. So the order of new pages is taken from the lists of earlier calls. If no list has shown
+    SGLang's name of a page, a chained hash, stands for all tokens up to the end of the page. But a call may begin in the middle
+    of a prompt, and does not tell which page is before: a look-up begins after the pages that the device has, and an offload has
+    the pages of one node of SGLang's tree. So the order of new pages is taken from the lists of earlier calls. If no list has shown
     which page is before the first one of an offload, or if that page has no host copy, this page begins a prefix of its own. A
     prompt then consists of several such pieces. Each page has one place in the cache's tree as long as it is cached.
 
@@ -114,9 +114,8 @@ class PageChains:
     def runs(self, keys: Sequence[bytes]) -> list[Run]:
         """Splits cached pages, for loads."""
         starts = [index for index, key in enumerate(keys) if index == 0 or self._before(key) != keys[index - 1]]
-        return [
-            Run(self._chain_before(keys[start]), start, list(keys[start:end])) for start, end in zip(starts, [*starts[1:], len(keys)])
-        ]
+        ends = [*starts[1:], len(keys)]
+        return [Run(self._chain_before(keys[start]), start, list(keys[start:end])) for start, end in zip(starts, ends)]
 
     # ---- what is stored
 
