@@ -296,6 +296,31 @@ def test_a_queued_load_is_cancelled_before_its_start() -> None:
         assert not made.linker.load("b", [PoolTransfer(PoolName.KV, device_indices=torch.arange(0), keys=[])])
 
 
+def test_what_a_queued_load_will_read_is_kept() -> None:
+    names, others = page_hashes(FIRST), page_hashes(SECOND)[-6:]
+    with engine("mha", host_capacity=f"{12 * 32768}B") as made:
+        linker = made.linker
+
+        def offload_others() -> bool:
+            pages = torch.arange(20 * PAGE, 26 * PAGE)
+            assert linker.offload([PoolTransfer(PoolName.KV, device_indices=pages, keys=others)])
+            linker._cache.drain(60)
+            assert linker.num_completed_offloads() == 1
+            return bool(linker.pop_completed_offload())
+
+        made.serve(FIRST)
+        load = [PoolTransfer(PoolName.KV, device_indices=torch.arange(11 * PAGE, 21 * PAGE), keys=names)]
+        for rid in ("started", "cancelled"):
+            assert len(linker.lookup(rid, [PoolTransfer(PoolName.KV, keys=names)])) == 10
+            assert linker.load(rid, load)
+            assert not offload_others()  # 2 of the 12 pages of host memory are free
+            if rid == "started":
+                assert linker.finish_layer_wise_loading(linker.start_layer_wise_loading())
+                assert all(made.has(layer, PAGE * page, name) for page, name in enumerate(names, 11) for layer in range(LAYERS))
+        assert linker.cancel_queued_load("cancelled")
+        assert offload_others()
+
+
 # ---- prefixes
 
 
