@@ -342,6 +342,18 @@ def test_the_cache_sees_prefixes() -> None:
         assert roots(made, SECOND) == [0]
 
 
+def test_the_chunks_of_a_long_prompt_are_one_prefix() -> None:
+    names = page_hashes(FIRST)
+    with engine("mha") as made:
+        assert made.linker.lookup("r", [PoolTransfer(PoolName.KV, keys=names)]) == []
+        for first, end in ((0, 4), (4, 9), (9, 10)):
+            pages = torch.arange(PAGE * (1 + first), PAGE * (1 + end))
+            assert made.linker.offload([PoolTransfer(PoolName.KV, device_indices=pages, keys=names[first:end])])
+        made.linker._cache.drain(60)
+        assert made.linker.num_completed_offloads() == 3
+        assert roots(made, FIRST) == [0]
+
+
 def test_a_turn_whose_place_nothing_shows_begins_a_piece_that_is_found(tmp_path: Path) -> None:
     with engine("mha", **disk(tmp_path)) as made:
         made.serve(FIRST)
@@ -508,4 +520,5 @@ def test_ranks_have_stores_of_their_own(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(linker_module, "_config_of", rank(1))
         with engine("mha", **disk(tmp_path)) as second:
             assert second.serve(FIRST) == Served(0, 0, 10)
+            assert second.linker._namespace != first.linker._namespace  # should the stores ever be one
     assert sorted(each.name for each in tmp_path.iterdir()) == ["linker-tp0of2-32768", "linker-tp1of2-32768"]
