@@ -142,6 +142,8 @@ def test_pages_are_padded_to_blocks_of_the_disk_unless_that_wastes_much() -> Non
         ({"config": {"pool": []}}, "has 'pool', which TerraceLinker sets itself"),
         ({"config": {"rank": [{"device": "cuda:1"}]}}, 'must be a list of one object without "device"'),
         ({"config": {"policy": "best"}}, "policy"),
+        ({"config": {"shared": {"url": "memory:"}}}, "TerraceLinker does not support a shared store yet"),
+        ({"config": {"storage": {"where": "memory:"}}}, 'has "storage"; give "path" and "capacity", too'),
     ],
 )
 def test_wrong_options_are_refused_with_the_right_ones(options: dict[str, Any], sentence: str) -> None:

@@ -11,7 +11,7 @@ from .device_pools import DevicePool
 from .linker_options import LinkerOptions
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_OWN = ("pool", "group", "ranks", "key-order", "engine-owns-slots", "shared")
+_OWN = ("pool", "group", "ranks", "key-order", "engine-owns-slots")
 _STATES_SHARE = 0.25  # of host memory, for recurrent states beside KV
 _STAGING_MAX = 64
 
@@ -33,6 +33,10 @@ def cache_config(options: LinkerOptions, pools: Sequence[DevicePool], config: An
     for name in options.config:
         if name in _OWN:
             raise ValueError(f'linker_extra_config: "config" has {name!r}, which TerraceLinker sets itself')
+    if "shared" in options.config:
+        raise ValueError("TerraceLinker does not support a shared store yet")
+    if "storage" in options.config and not options.path:
+        raise ValueError('linker_extra_config: "config" has "storage"; give "path" and "capacity", too')
     host = size_of("host_capacity", options.host_capacity)
     states = [pool for pool in pools if pool.name == "mamba"]
     paged = [pool for pool in pools if pool.name != "mamba"]
