@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from sglang.srt.mem_cache.hicache_storage import PoolName
 from sglang.srt.mem_cache.hybrid_cache import linker_pool_assembler
 from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import (
@@ -62,14 +63,13 @@ class DevicePool:
             (place if self.by_layer else 0, *part[:3]) for place, layer in enumerate(layers) for part in by_layer[layer]
         ]
         """Layer of the block, base, stride and bytes of each part."""
-        self.sizes = [part[3] for part in self.regions]
         self._padding = self._pad() if padded else None
         self.block_bytes = sum(part[3] for part in self.regions)
 
     def _pad(self) -> Any:
         """Adds a region for each layer, so that the size of a block is a multiple of 4 KiB. Returns its memory, or None."""
         layers = len(self.layers)
-        each = sum(self.sizes) // layers
+        each = sum(part[3] for part in self.regions) // layers
         more = next(more for more in range(_BLOCK_UNIT) if layers * (each + more) % _BLOCK_UNIT == 0)
         if more == 0:
             return None
@@ -78,8 +78,6 @@ class DevicePool:
                 f"a page of the pool {self.name!r} has {layers * each} bytes, and a stored one a multiple of {_BLOCK_UNIT}: too "
                 "much of it would be padding; use a larger --page-size, or give no path"
             )
-        import torch
-
         memory = torch.zeros(self.slots, layers * more, dtype=torch.uint8, device=self.device)
         base = memory.data_ptr()
         self.regions += [(layer, base + layer * more, layers * more, more) for layer in range(layers)]

@@ -249,7 +249,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 slots = load.slots(self._pools)
                 left = max(0.001, batch.ends - time.monotonic())
                 for order in load.orders:
-                    places = order.slots(self._pools, slots)
+                    places = order.slots(slots)
                     self._cache.load(
                         order.job, order.keys, slots=places, first=order.first, pool=order.pool, timeout=left, by_layer=True
                     )

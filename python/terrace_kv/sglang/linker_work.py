@@ -57,7 +57,7 @@ class Order:
         """The order for pages of the KV."""
         return cls(job, 0, joined(run.keys), run.before, place, run.first)
 
-    def slots(self, pools: Sequence[DevicePool], slots: Sequence[list[int]]) -> list[int]:
+    def slots(self, slots: Sequence[list[int]]) -> list[int]:
         """Its slots, from those of all transfers."""
         return slots[self.place][self.page : self.page + self.count]
 
