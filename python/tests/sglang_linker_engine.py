@@ -305,6 +305,12 @@ def engine(kind: str, pages: int = 32, model: str = "a/model", **options: Any) -
             made.close()
 
 
+def wait_for_offloads(linker: Any, count: int) -> None:
+    """Waits until so many offloads have ended, as further steps of a scheduler would."""
+    while linker.num_completed_offloads() < count:
+        linker._cache.wait(1)
+
+
 def _content(name: str, layer: int, place: int, like: torch.Tensor) -> torch.Tensor:
     """The bytes of one part of a page."""
     seed = f"{name}/{layer}/{place}".encode()

@@ -21,7 +21,7 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
 from sglang.srt.runtime_context import get_context
-from sglang_linker_engine import KINDS, LAYERS, PAGE, Engine, Served, engine, page_hashes
+from sglang_linker_engine import KINDS, LAYERS, PAGE, Engine, Served, engine, page_hashes, wait_for_offloads
 
 from terrace_kv import Busy, JobEventKind
 from terrace_kv.sglang import linker as linker_module
@@ -198,9 +198,7 @@ def test_offloads_end_in_their_order() -> None:
         for layer in range(LAYERS):
             made._write(layer, PAGE, first[0])  # the forward pass ends
         made_ready[0].reached = True
-        linker.num_completed_offloads()
-        linker._cache.drain(60)
-        assert linker.num_completed_offloads() == 2
+        wait_for_offloads(linker, 2)
         assert [linker.pop_completed_offload(), linker.pop_completed_offload()] == [True, True]
         target = torch.arange(8 * PAGE, 9 * PAGE)
         assert linker.lookup("r", [PoolTransfer(PoolName.KV, keys=first[:1])]) == [1]
@@ -304,8 +302,7 @@ def test_what_a_queued_load_will_read_is_kept() -> None:
         def offload_others() -> bool:
             pages = torch.arange(20 * PAGE, 26 * PAGE)
             assert linker.offload([PoolTransfer(PoolName.KV, device_indices=pages, keys=others)])
-            linker._cache.drain(60)
-            assert linker.num_completed_offloads() == 1
+            wait_for_offloads(linker, 1)
             return bool(linker.pop_completed_offload())
 
         made.serve(FIRST)
@@ -349,8 +346,7 @@ def test_the_chunks_of_a_long_prompt_are_one_prefix() -> None:
         for first, end in ((0, 4), (4, 9), (9, 10)):
             pages = torch.arange(PAGE * (1 + first), PAGE * (1 + end))
             assert made.linker.offload([PoolTransfer(PoolName.KV, device_indices=pages, keys=names[first:end])])
-        made.linker._cache.drain(60)
-        assert made.linker.num_completed_offloads() == 3
+        wait_for_offloads(made.linker, 3)
         assert roots(made, FIRST) == [0]
 
 

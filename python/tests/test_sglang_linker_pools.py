@@ -22,7 +22,7 @@ from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import DevicePoolEntry
 from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool, ReqToTokenPool
 from sglang.srt.runtime_context import get_context, get_parallel
-from sglang_linker_engine import FULL, engine, make_pools
+from sglang_linker_engine import FULL, engine, make_pools, wait_for_offloads
 
 from terrace_kv.sglang.device_pools import DevicePool
 from terrace_kv.sglang.linker import TerraceLinker
@@ -71,8 +71,7 @@ def test_sparse_attention_moves_with_its_indexer(tmp_path: Path) -> None:
         indices = torch.arange(page, page * (pages + 1))
         if is_first:
             assert linker.offload([PoolTransfer(PoolName.KV, device_indices=indices, keys=names)])
-            while not linker.num_completed_offloads():
-                linker._cache.wait(1)
+            wait_for_offloads(linker, 1)
             assert linker.pop_completed_offload()
         for buffer in rows:
             buffer.zero_()

@@ -284,7 +284,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             pages = sum(len(transfer.keys) for transfer in wanted)
             under_way = sum(each.pages for each in self._offloads if not each.ended)
             if not self._serves() or under_way + pages > _UNDER_WAY_MAX:
-                refused = Offload(None, [], 0)
+                refused = Offload(None, [], 0)  # also after close()
                 refused.error = "too many pages are under way" if self._serves() else "the weights have changed"
                 self._offloads.append(refused)  # with a result in its turn, as on the other ranks
                 return True
