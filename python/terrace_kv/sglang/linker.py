@@ -213,6 +213,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             return
         self._planning = True
         self._cache.pause_idle_service(_STEP_SECONDS)
+        self._pump()
         for _ in range(_POLLS_MAX):  # a poll may start writes; what these evict from the disk is reported by the next one
             self._pump()
             if not self._chains.lost:
@@ -284,7 +285,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             pages = sum(len(transfer.keys) for transfer in wanted)
             under_way = sum(each.pages for each in self._offloads if not each.ended)
             if not self._serves() or under_way + pages > _UNDER_WAY_MAX:
-                refused = Offload(None, [], 0)  # also after close()
+                refused = Offload(None, [], 0)
                 refused.error = "too many pages are under way" if self._serves() else "the weights have changed"
                 self._offloads.append(refused)  # with a result in its turn, as on the other ranks
                 return True
