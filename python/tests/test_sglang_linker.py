@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import random
 from collections.abc import Callable, Iterator
@@ -495,6 +496,25 @@ def test_a_closed_linker_finds_nothing() -> None:
         made.drop_device()
         assert made.serve(FIRST[: 2 * PAGE]) == Served(0, 0, 2)
         made.linker.close()
+
+
+def test_a_linker_that_nobody_closes_ends_before_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[bool] = []
+    close = TerraceLinker.close
+
+    def closing(linker: Any) -> None:
+        alive.append(all(pool.entries for pool in linker._pools))
+        close(linker)
+
+    monkeypatch.setattr(TerraceLinker, "close", closing)
+    with get_context().override_server_args(model_path="a/model"):
+        dropped = Engine("mha", disk(tmp_path))
+        dropped.serve(FIRST)
+        del dropped
+        gc.collect()
+    assert alive == [True]
+    with engine("mha", **disk(tmp_path)) as made:
+        assert made.serve(FIRST) == Served(0, 10, 0)
 
 
 def test_ranks_have_stores_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,6 +378,10 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             except TerraceError as error:
                 logger.error("closing the cache: %s", error)
 
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self.close()  # before the device memory that the cache may use is released
+
     def statistics(self) -> dict[str, int]:
         """Counts of the cache, by the names of OffloadCache.statistics()."""
         return self._cache.statistics()
