@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import DevicePoolEntry
 from sglang.srt.mem_cache.memory_pool import DSATokenToKVPool, ReqToTokenPool
+from sglang.srt.mem_cache.unified_cache.linker_config import UnifiedCacheLinkerConfig
 from sglang.srt.runtime_context import get_context, get_parallel
 from sglang_linker_engine import FULL, engine, make_pools, wait_for_offloads
 
+from terrace_kv.sglang import linker_options
 from terrace_kv.sglang.device_pools import DevicePool
 from terrace_kv.sglang.linker import TerraceLinker
 
@@ -149,6 +152,14 @@ def test_wrong_options_are_refused_with_the_right_ones(options: dict[str, Any], 
     with pytest.raises(ValueError) as raised, engine("mha", **options):
         pass
     assert sentence in str(raised.value)
+
+
+def test_the_example_of_the_documentation_is_accepted() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sglang.md").read_text()
+    example = page.split("cat > linker.json <<'END'\n")[1].split("\nEND\n")[0]
+    config = UnifiedCacheLinkerConfig.from_dict(json.loads(example))
+    assert (config.linker_module_path, config.linker) == (TerraceLinker.__module__, TerraceLinker.__name__)
+    assert linker_options.parse(config.linker_extra_config).path == ("/mnt/nvme/kv",)
 
 
 def refused(change: Callable[[Any], None], **server: Any) -> str:
