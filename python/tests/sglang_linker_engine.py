@@ -127,8 +127,11 @@ class Engine:
         stored: The results of the offloads.
     """
 
-    def __init__(self, kind: str, options: dict[str, Any], pages: int = 32, model: str = "a/model") -> None:
+    def __init__(
+        self, kind: str, options: dict[str, Any], pages: int = 32, model: str = "a/model", ranks: Any = None
+    ) -> None:
         self.params = make_pools(kind, pages)
+        self.params.tp_cache_group = ranks
         self.kind = kind
         get_server_args()._mamba_cache_chunk_size = PAGE  # otherwise a kernel says it, which needs a GPU
         self.cache = UnifiedRadixCache(self.params)
@@ -295,10 +298,10 @@ class Engine:
 
 
 @contextmanager
-def engine(kind: str, pages: int = 32, model: str = "a/model", **options: Any) -> Iterator[Engine]:
-    """An Engine with these options of the linker."""
+def engine(kind: str, pages: int = 32, model: str = "a/model", ranks: Any = None, **options: Any) -> Iterator[Engine]:
+    """An Engine with these options of the linker. `ranks`: the process group of its rank."""
     with get_context().override_server_args(model_path=model):
-        made = Engine(kind, options, pages, model)
+        made = Engine(kind, options, pages, model, ranks)
         try:
             yield made
         finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,27 @@ def test_pages_are_padded_to_blocks_of_the_disk_unless_that_wastes_much() -> Non
     assert pool.block_bytes == 40960 and pool.by_layer
     padding = [region for region in pool.device_regions(0) if region.bytes == 480]
     assert [region.layer for region in padding] == [0, 1] and {region.stride for region in padding} == {960}
+
+
+# ---- ranks
+
+
+def test_ranks_serve_what_all_of_them_can_load(tmp_path: Path) -> None:
+    script = str(Path(__file__).with_name("sglang_linker_rank.py"))
+    ranks = [
+        subprocess.Popen([sys.executable, script, str(rank), str(tmp_path)], stdout=subprocess.PIPE, text=True) for rank in (0, 1)
+    ]
+    try:
+        results = [json.loads(rank.communicate(timeout=300)[0].splitlines()[-1]) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    # From the second prompt on, rank 1 has 6 of the 10 pages. In the third one, its load fails.
+    assert results[0]["served"] == [[0, 0, 10, False], [0, 6, 4, False], [0, 6, 4, True], [0, 6, 4, False]]
+    assert results[1]["served"] == results[0]["served"]
+    assert [result["wrong"] for result in results] == [[], []]
+    assert set(results[0]["stored"]) == {True} and set(results[1]["stored"]) == {False}
 
 
 # ---- options, and what is refused
