@@ -26,6 +26,7 @@ from sglang_linker_engine import KINDS, LAYERS, PAGE, Engine, Served, engine, pa
 
 from terrace_kv import Busy, JobEventKind
 from terrace_kv.sglang import linker as linker_module
+from terrace_kv.sglang import page_chains
 from terrace_kv.sglang.linker import TerraceLinker
 
 SYSTEM = list(range(PAGE * 6))
@@ -349,6 +350,15 @@ def test_the_chunks_of_a_long_prompt_are_one_prefix() -> None:
             assert made.linker.offload([PoolTransfer(PoolName.KV, device_indices=pages, keys=names[first:end])])
         wait_for_offloads(made.linker, 3)
         assert roots(made, FIRST) == [0]
+
+
+def test_what_look_ups_have_shown_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_chains, "_SHOWN_MIN", 10)
+    with engine("mha") as made:
+        for first in range(0, 100, 15):
+            made.linker.lookup("r", [PoolTransfer(PoolName.KV, keys=[str(i) for i in range(first, first + 16)])])
+            assert len(made.linker._chains._shown) <= 20
+        assert len(made.linker._chains._shown) >= 10
 
 
 def test_a_turn_whose_place_nothing_shows_begins_a_piece_that_is_found(tmp_path: Path) -> None:

@@ -96,8 +96,9 @@ class PageChains:
         """The pages are neighbours in a prompt."""
         shown = self._shown
         shown.update(zip(keys[1:], keys))
-        if len(shown) > 2 * max(_SHOWN_MIN, len(self._host) + len(self._stored)):
-            for old in list(islice(shown, len(shown) // 2)):
+        kept = max(_SHOWN_MIN, len(self._host) + len(self._stored))
+        if len(shown) > 2 * kept:
+            for old in list(islice(shown, len(shown) - kept)):
                 del shown[old]
 
     # ---- what is there
