@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy
+
 from ..store import Region, Store
 
 _ALIGNMENT = 4096  # block sizes of a store are multiples of this
@@ -239,3 +241,22 @@ def _buffers(pool: Any) -> list[Buffer]:
         if size and not inside:
             found.append(Buffer(address, size, owner))
     return found
+
+
+def prefix_ends(there: Sequence[bool], hit_policy: Any, window: int, pool: str) -> set[int]:
+    """The numbers of leading pages at which a pool has all that a hit needs.
+
+    Args:
+        there: For each page of the KV, whether the pool has its page.
+        hit_policy: SGLang's PoolHitPolicy: all pages up to the end, or those of a window before it.
+        window: The pages of the window.
+        pool: Its name.
+
+    Raises:
+        ValueError: The policy is not supported.
+    """
+    if hit_policy == PoolHitPolicy.ALL_PAGES:
+        return set(range(1, (list(there).index(False) if False in there else len(there)) + 1))
+    if hit_policy == PoolHitPolicy.TRAILING_PAGES:
+        return {end for end in range(1, len(there) + 1) if all(there[max(0, end - max(1, window)) : end])}
+    raise ValueError(f"pool {pool!r}: the hit policy {hit_policy} is not supported")

@@ -15,7 +15,7 @@ from .._minute import Minute
 from ..store import Region, Store
 from . import identity, options
 from .blocks import Blocks, LocalBlocks
-from .pages import Buffer, PoolPages, block_bytes_for, register
+from .pages import Buffer, PoolPages, block_bytes_for, prefix_ends, register
 from .pool import StoredPool
 from .report import Report, log_of_store, logger
 from .sharing import RemoteBlocks, Server
@@ -238,13 +238,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             if not restorable:
                 break
             there = self._there(_name(transfer.name), keys[:kv_pages])
-            if transfer.hit_policy == PoolHitPolicy.ALL_PAGES:
-                served = set(range(1, _leading(there) + 1))
-            elif transfer.hit_policy == PoolHitPolicy.TRAILING_PAGES:
-                window = max(1, len(transfer.keys or ()))
-                served = {pages for pages in range(1, kv_pages + 1) if all(there[max(0, pages - window) : pages])}
-            else:
-                raise ValueError(f"pool {_name(transfer.name)!r}: the hit policy {transfer.hit_policy} is not supported")
+            served = prefix_ends(there, transfer.hit_policy, len(transfer.keys or ()), _name(transfer.name))
             if served:
                 hits[transfer.name] = max(served)
             restorable &= served
