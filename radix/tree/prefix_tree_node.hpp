@@ -34,11 +34,12 @@ struct PrefixTree::Marks {
 
 /// The state of a node in one tier.
 struct PrefixTree::InTier {
-  std::uint32_t resident = 0;    ///< copies in this node, in any state
-  std::uint32_t end = 0;         ///< one past the last copy; 0 if there is none
-  std::uint32_t deepest = 0;     ///< one past the last staying copy (Copy::stays); 0 if there is none
-  std::uint32_t below : 31 = 0;  ///< children with a staying copy anywhere in their subtree
-  std::uint32_t listed : 1 = 0;  ///< the policy knows this node as a candidate
+  std::uint32_t resident = 0;               ///< copies in this node, in any state
+  std::uint32_t end = 0;                    ///< one past the last copy; 0 if there is none
+  std::uint32_t deepest = 0;                ///< one past the last staying copy (Copy::stays); 0 if there is none
+  std::uint32_t below : 29 = 0;             ///< children with a staying copy anywhere in their subtree
+  std::uint32_t listed : 1 = 0;             ///< the policy knows this node as a candidate
+  Companion companion : 2 = Companion::no;  ///< what the node's first block is in this tier
 
   [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
 };

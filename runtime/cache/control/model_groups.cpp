@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace terrace {
@@ -16,6 +17,9 @@ ModelGroups::ModelGroups(ManagerState& state) {
   for (const GroupConfig& group : groups) rules_.emplace_back(group, unit_tokens_);
   alignment_ = hit_alignment(rules_);
   single_ = rules_.size() == 1 && rules_.front().chained();
+  const auto owns = std::ranges::find_if(rules_, [](const GroupRule& rule) { return rule.chained() && !rule.config().optional; });
+  const bool any = std::ranges::any_of(rules_, [](const GroupRule& rule) { return rule.cached() && !rule.chained(); });
+  if (any && owns != rules_.end() && config.caching) owners_ = static_cast<std::size_t>(owns - rules_.begin());
   shared_writes_.budget.limit(config.shared.daily_write_bytes);
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};

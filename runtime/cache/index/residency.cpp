@@ -78,6 +78,7 @@ Prefix Residency::extend_pinned(Prefix at, std::span<const BlockKey> keys, Tenan
 
 void Residency::hide_all() {
   tree_.hide_all();
+  companions_.clear();
   sample_.forget();
 }
 
@@ -85,18 +86,21 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
   TERRACE_CHECK(slots_of(tier).state(slot) == SlotState::held);
   slots_in(tier).change(slot, SlotState::filling);
+  owners_come(only(block), tier);
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
 
 void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source) {
   TERRACE_CHECK(slots.size() == run.size());
   device_.begin_load(slots, load, source);
+  owners_come(run, Tier::device);
   tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
 }
 
 void Residency::begin_swap_out(Run run, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() == run.size());
   arena_.change_all(slots, SlotState::held, SlotState::filling);
+  owners_come(run, Tier::host);
   tree_.fill({run.node, run.end}, Tier::host, slots, CopyState::filling);
 }
 
@@ -179,7 +183,7 @@ void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   } else {
     slots_in(tier).change(now.slot(), SlotState::quarantined);
   }
-  if (tier == Tier::host && !companions_.empty()) untie(std::span{&tree_.key(block), 1});
+  owners_go(only(block), tier);
   tree_.set_copy(block, tier, {});
 }
 
@@ -187,6 +191,7 @@ void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
   TERRACE_CHECK(!copy(block, Tier::device).present());
   TERRACE_CHECK(device_.state(slot) == SlotState::held);
   device_.raise_fence(slot, written);
+  owners_come(only(block), Tier::device);
   become_ready(block, Tier::device, slot);
 }
 
@@ -203,23 +208,45 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
   record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
-void Residency::tie(BlockRef owner, BlockRef companion) {
-  TERRACE_CHECK(copy(owner, Tier::host).present());
-  companions_.add(tree_.key(owner), tree_.key(companion));
-  tree_.retain({companion.node, companion.depth + 1}, companion_retention, highest_priority);
+void Residency::tie(BlockRef owner, Residency& in, BlockRef companion) {
+  if (tree_.hidden(owner)) return;
+  bool there = false;
+  for (const Tier tier : memory_tiers) {
+    const bool here = copy(owner, tier).present();
+    in.tree_.set_companion(companion, tier, here ? Companion::wanted : Companion::unwanted);
+    there |= here;
+  }
+  TERRACE_CHECK(there);
+  companions_.add(tree_.key(owner), {&in, in.tree_.key(companion)});
+  in.has_companions_ = true;
 }
 
-void Residency::untie(std::span<const BlockKey> owners) {
-  for (const BlockKey& owner : owners) {
-    companions_.take(owner, [this](const BlockKey& companion) {
-      const Prefix there = tree_.find(std::span{&companion, 1});
-      if (there.length == 1) tree_.retain(there, companion_retention, lowest_priority);
+void Residency::make_companion(BlockRef block) {
+  if (tree_.companion(block, Tier::device) != Companion::no) return;
+  for (const Tier tier : memory_tiers) tree_.set_companion(block, tier, Companion::unwanted);
+  has_companions_ = true;
+}
+
+bool Residency::is_companion(Prefix prefix) const {
+  return prefix.length == 1 && tree_.companion(prefix.last(), Tier::device) != Companion::no && policies_.rank();
+}
+
+void Residency::want_companions(Run owners, Tier tier, Companion companion) {
+  if (tree_.hidden({owners.node, owners.begin})) return;  // a block of the same name may be here
+  const Tier other = tier == Tier::device ? Tier::host : Tier::device;
+  for (std::uint32_t depth = owners.begin; depth < owners.end; ++depth) {
+    const BlockRef owner{owners.node, depth};
+    const BlockKey& key = tree_.key(owner);
+    companions_.for_each(key, [&](const Companions::Block& block) {
+      const Prefix found = block.in->tree_.find({&block.key, 1});
+      if (found.length > 0) block.in->tree_.set_companion(found.last(), tier, companion);
     });
+    if (companion == Companion::unwanted && !copy(owner, other).present()) companions_.forget(key);
   }
 }
 
 void Residency::drop(Run victims, Tier tier) {
-  if (tier == Tier::host && !companions_.empty()) untie(tree_.keys(victims));
+  owners_go(victims, tier);
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
   forget_duplicates(victims);
   std::vector<SlotId>& slots = slots_of_copies(victims, tier);
@@ -243,7 +270,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   if (const Copy in_host = copy(block, Tier::host); in_host.usable()) duplicates_.remove(in_host.slot());
-  if (tier == Tier::host && !companions_.empty()) untie(std::span{&tree_.key(block), 1});
+  owners_go(only(block), tier);
   tree_.set_copy(block, tier, {});
   // A lent slot becomes a staging slot: it stays held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;

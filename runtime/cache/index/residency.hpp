@@ -111,7 +111,7 @@ class Residency {
   void unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
   /// A companion has no uses of its own.
   void touch(Prefix prefix, std::uint64_t stamp) {
-    if (companions_.empty() || !tree_.retained(prefix, companion_retention)) tree_.touch(prefix, stamp);
+    if (!has_companions_ || !is_companion(prefix)) tree_.touch(prefix, stamp);
   }
   std::uint32_t expect(Prefix prefix, const ExpectedUse& use) { return tree_.expect(prefix, use); }
   void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { tree_.end_request(stamp, output_tokens); }
@@ -177,9 +177,11 @@ class Residency {
   /// Returns true if the block may have a copy in this tier: it is the first of its prefix, or the block before it has a copy in
   /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
-  /// Ties `companion`, which stands alone, to `owner`, which has a host copy: the host evicts it after all other blocks, until it
-  /// drops the copy of the owner; from then on before all others.
-  void tie(BlockRef owner, BlockRef companion);
+  /// Ties `companion`, a block that stands alone in the Residency `in`, to `owner`, which has a copy here: each tier evicts the
+  /// companion after all other blocks while it has the owner, and before all others while it has not.
+  void tie(BlockRef owner, Residency& in, BlockRef companion);
+  /// Makes a block that stands alone a companion without an owner, unless it is one already.
+  void make_companion(BlockRef block);
   /// Under InclusionPolicy lazy_exclusive: the block whose host copy is evicted first, because the block has a device copy, too.
   /// Nothing reads the host copy.
   [[nodiscard]] std::optional<BlockRef> duplicate() const { return duplicates_.first(); }
@@ -304,11 +306,16 @@ class Residency {
   void check_invariants() const;
 
  private:
-  /// Names the retention that gives a companion its priority. Other retentions are numbered from 1 on.
-  static constexpr RetentionId companion_retention{0xFFFF'FFFF'FFFF'FFFF};
-
-  /// These blocks have no host copy any more: their companions are of no use.
-  void untie(std::span<const BlockKey> owners);
+  [[nodiscard]] bool is_companion(Prefix prefix) const;
+  /// These blocks get a copy in the tier, or lose it.
+  void owners_come(Run owners, Tier tier) {
+    if (!companions_.empty()) want_companions(owners, tier, Companion::wanted);
+  }
+  void owners_go(Run owners, Tier tier) {
+    if (!companions_.empty()) want_companions(owners, tier, Companion::unwanted);
+  }
+  void want_companions(Run owners, Tier tier, Companion companion);
+  [[nodiscard]] static Run only(BlockRef block) { return {block.node, block.depth, block.depth + 1}; }
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] std::vector<SlotId>& slots_of_copies(Run run, Tier tier);
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
@@ -346,9 +353,10 @@ class Residency {
   Quotas quotas_{tree_};
   SlotAllocator device_;
   SlotAllocator arena_;
-  Companions companions_;
-  Duplicates duplicates_;  ///< empty under other inclusion policies
-  KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it is dropped
+  Companions companions_;        ///< of the blocks here
+  bool has_companions_ = false;  ///< there have been companions among the blocks here
+  Duplicates duplicates_;        ///< empty under other inclusion policies
+  KvEvents& events_;             ///< gets an event when a copy becomes usable, and when it is dropped
   ResidencySample sample_;
   MissReasons* misses_ = nullptr;  ///< null: the reasons of misses are not recorded
   std::vector<bool> lent_;         ///< by slot
