@@ -88,6 +88,7 @@ class ModelGroups {
 
  private:
   [[noreturn]] void refuse(PoolId pool) const;
+  void choose_owners(bool caching);
 
   std::uint32_t unit_tokens_ = 1;
   std::vector<GroupRule> rules_;

@@ -27,21 +27,27 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
 /// Ties unchained blocks of the request, those before index `before` in the block table, to the blocks with full attention at the
 /// same place. So the eviction policy decides about prefixes, and these blocks stay as long as the prefix that they belong to. A
 /// block that is never tied is evicted before all others.
-void Requests::tie_companions(const Request& r, std::size_t group, std::uint32_t before, Tie which) {
+void Requests::tie_companions(Request& r, std::size_t group, std::uint32_t before, Tie which) {
   const std::optional<std::size_t> owners = groups_.owners();
   if (!owners || r.parts[group].unchained.empty()) return;
   const Prefix prefix = r.parts[*owners].prefix;
   if (prefix.length == 0) return;
   const GroupRule& rule = groups_.rules()[group];
   TieredPool& pool = groups_.pool_of(group);
-  for (const UnchainedBlock& each : r.parts[group].unchained) {
+  GroupPart& part = r.parts[group];
+  for (const UnchainedBlock& each : part.unchained) {
     if (each.block >= before) break;
     const BlockRef block = each.prefix.last();
-    if (pool.residency().tree().companion(block, Tier::device) == Companion::wanted) continue;
-    if (which != Tie::all && !useful(r, group, each.block, which == Tie::useful_at_end)) continue;
-    const std::uint32_t last_unit = (each.block + 1) * rule.units_per_block() - 1;
-    const std::uint32_t depth = std::min(last_unit / groups_.rules()[*owners].units_per_block(), prefix.length - 1);
-    groups_.pool_of(*owners).tie(groups_.pool_of(*owners).residency().tree().at(prefix, depth), pool, block);
+    const bool wanted = pool.residency().tree().companion(block, Tier::device) == Companion::wanted;
+    if (!wanted && which != Tie::all && !useful(r, group, each.block, which == Tie::useful_at_end)) continue;
+    if (each.block < part.tied_from || each.block > part.tied_to) part.tied_from = each.block;
+    part.tied_to = each.block + 1;
+    const std::uint32_t end = (each.block + 1) * rule.units_per_block();
+    const std::uint32_t first = rule.first_needed(std::uint64_t{end} * groups_.unit_tokens());
+    const bool ends_hit = part.tied_from <= first && !rule.config().optional;
+    if (wanted && !ends_hit) continue;
+    const std::uint32_t depth = std::min((end - 1) / groups_.rules()[*owners].units_per_block(), prefix.length - 1);
+    groups_.pool_of(*owners).tie(groups_.pool_of(*owners).residency().tree().at(prefix, depth), pool, block, ends_hit);
   }
 }
 

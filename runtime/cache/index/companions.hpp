@@ -22,15 +22,20 @@ class Companions {
   struct Block {
     Residency* in = nullptr;
     BlockKey key;
-    friend bool operator==(const Block&, const Block&) = default;
+    bool ends_hit = false;  ///< a hit can end after the owner: the companions that it needs are there
   };
 
   [[nodiscard]] bool empty() const { return by_owner_.empty(); }
-  /// Does nothing if the owner has this companion.
+  /// If the owner has this companion already, only `ends_hit` can become true.
   void add(const BlockKey& owner, const Block& companion) {
     const auto [begin, end] = by_owner_.equal_range(owner);
-    const bool known = std::any_of(begin, end, [&](const auto& each) { return each.second == companion; });
-    if (!known) by_owner_.emplace(owner, companion);
+    const auto same = [&](const auto& each) { return each.second.in == companion.in && each.second.key == companion.key; };
+    if (const auto known = std::find_if(begin, end, same); known != end) known->second.ends_hit |= companion.ends_hit;
+    else by_owner_.emplace(owner, companion);
+  }
+  [[nodiscard]] bool ends_hit(const BlockKey& owner) const {
+    const auto [begin, end] = by_owner_.equal_range(owner);
+    return std::any_of(begin, end, [](const auto& each) { return each.second.ends_hit; });
   }
   /// Calls `visit(companion)` for each companion of the owner.
   template <class Visit>

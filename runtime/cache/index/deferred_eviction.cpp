@@ -45,6 +45,43 @@ void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
   residency_.drop(victims, tier);
 }
 
+void DeferredEviction::will_drop(BlockRef block, Tier tier) {
+  if (block.depth == 0 || residency_.survives(block, tier)) return;
+  const PrefixTree& tree = residency_.tree();
+  const Prefix before = tree.first({block.node, block.depth + 1}, block.depth);
+  // A block that goes itself, with its own call, must not be pinned.
+  if (!residency_.ends_no_hit(before.last()) || residency_.copy(before.last(), tier).state() != CopyState::ready) return;
+  residency_.pin(before);
+  before_dropped_.push_back(before);
+}
+
+void DeferredEviction::drop_useless() {
+  const PrefixTree& tree = residency_.tree();
+  const auto rests = [&](BlockRef block, Tier tier) {
+    return residency_.copy(block, tier).at_rest() && !tree.any_staying_below(block, tier);
+  };
+  const auto in_memory = [&](BlockRef block) {
+    return residency_.copy(block, Tier::device).present() || residency_.copy(block, Tier::host).present();
+  };
+  while (!before_dropped_.empty()) {
+    const Prefix before = before_dropped_.back();
+    before_dropped_.pop_back();
+    residency_.unpin(before);
+    BlockRef block = tree.at(before, before.length - 1);
+    for (bool goes_on = true; goes_on;) {
+      if (tree.pinned(block) || residency_.saved(block) || residency_.wished(block) || !residency_.ends_no_hit(block)) break;
+      if (!rests(block, Tier::device) || !rests(block, Tier::host)) break;
+      // Read before the drop, because a block without copies leaves the tree.
+      const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
+      goes_on = block.depth > 0 && in_memory(above);
+      const bool on_device = residency_.copy(block, Tier::device).present();
+      if (residency_.copy(block, Tier::host).present()) drop_now(block, Tier::host);
+      if (on_device) drop_now(block, Tier::device);
+      block = above;
+    }
+  }
+}
+
 void DeferredEviction::not_needed(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   for (bool goes_on = keeps_nothing_; goes_on;) {

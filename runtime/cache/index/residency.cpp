@@ -208,7 +208,7 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
   record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
-void Residency::tie(BlockRef owner, Residency& in, BlockRef companion) {
+void Residency::tie(BlockRef owner, Residency& in, BlockRef companion, bool ends_hit) {
   if (tree_.hidden(owner)) return;
   bool there = false;
   for (const Tier tier : memory_tiers) {
@@ -217,7 +217,7 @@ void Residency::tie(BlockRef owner, Residency& in, BlockRef companion) {
     there |= here;
   }
   TERRACE_CHECK(there);
-  companions_.add(tree_.key(owner), {&in, in.tree_.key(companion)});
+  companions_.add(tree_.key(owner), {&in, in.tree_.key(companion), ends_hit});
   in.has_companions_ = true;
 }
 

@@ -178,8 +178,16 @@ class Residency {
   /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
   /// Ties `companion`, a block that stands alone in the Residency `in`, to `owner`, which has a copy here: each tier evicts the
-  /// companion after all other blocks while it has the owner, and before all others while it has not.
-  void tie(BlockRef owner, Residency& in, BlockRef companion);
+  /// companion after all other blocks while it has the owner, and before all others while it has not. `ends_hit`: it is the last
+  /// companion that a hit needs which ends after the owner. Does nothing if the owner is hidden.
+  void tie(BlockRef owner, Residency& in, BlockRef companion, bool ends_hit = false);
+  /// In this group, no hit ends after a block to which no such companion was tied. So the last blocks of a prefix can be of no
+  /// use.
+  void need_companions(GroupId group) { needs_companions_ = group; }
+  /// Returns true if no hit can end after this block.
+  [[nodiscard]] bool ends_no_hit(BlockRef block) const {
+    return needs_companions_ && tree_.group(block) == *needs_companions_ && !companions_.ends_hit(tree_.key(block));
+  }
   /// Makes a block that stands alone a companion without an owner, unless it is one already.
   void make_companion(BlockRef block);
   /// Under InclusionPolicy lazy_exclusive: the block whose host copy is evicted first, because the block has a device copy, too.
@@ -355,8 +363,9 @@ class Residency {
   SlotAllocator arena_;
   Companions companions_;        ///< of the blocks here
   bool has_companions_ = false;  ///< there have been companions among the blocks here
-  Duplicates duplicates_;        ///< empty under other inclusion policies
-  KvEvents& events_;             ///< gets an event when a copy becomes usable, and when it is dropped
+  std::optional<GroupId> needs_companions_;
+  Duplicates duplicates_;  ///< empty under other inclusion policies
+  KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it is dropped
   ResidencySample sample_;
   MissReasons* misses_ = nullptr;  ///< null: the reasons of misses are not recorded
   std::vector<bool> lent_;         ///< by slot

@@ -138,7 +138,9 @@ std::uint32_t DeviceSlotAllocator::drop_without_copying(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
   if (!can_be_dropped(below)) return 0;
   const Run alike = alike_at_end(victims, below);
+  deferred_eviction_.will_drop({alike.node, alike.begin}, Tier::device);
   deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
+  deferred_eviction_.drop_useless();
   return alike.size();
 }
 
@@ -245,7 +247,9 @@ std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
 }
 
 void DeviceSlotAllocator::give_up_chosen() {
+  for (const BlockRef block : chosen_) deferred_eviction_.will_drop(block, Tier::device);
   for (const BlockRef block : chosen_) deferred_eviction_.reader_gone(block, Tier::device);
+  deferred_eviction_.drop_useless();
   chosen_.clear();
 }
 

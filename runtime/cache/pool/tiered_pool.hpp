@@ -127,7 +127,10 @@ class TieredPool {
     if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
   }
   /// Ties a block of the pool `of` to one of this pool.
-  void tie(BlockRef owner, TieredPool& of, BlockRef companion) { residency_.tie(owner, of.residency_, companion); }
+  void tie(BlockRef owner, TieredPool& of, BlockRef companion, bool ends_hit) {
+    residency_.tie(owner, of.residency_, companion, ends_hit);
+  }
+  void need_companions(GroupId group) { residency_.need_companions(group); }
   void retain(Prefix prefix, RetentionId id, Priority priority) { residency_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
   void set_quota(TenantId tenant, TenantQuota quota) { residency_.set_quota(tenant, quota); }
