@@ -86,21 +86,21 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
   TERRACE_CHECK(slots_of(tier).state(slot) == SlotState::held);
   slots_in(tier).change(slot, SlotState::filling);
-  owners_come(only(block), tier);
+  want_companions(only(block), tier, Companion::wanted);
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
 
 void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source) {
   TERRACE_CHECK(slots.size() == run.size());
   device_.begin_load(slots, load, source);
-  owners_come(run, Tier::device);
+  want_companions(run, Tier::device, Companion::wanted);
   tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
 }
 
 void Residency::begin_swap_out(Run run, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() == run.size());
   arena_.change_all(slots, SlotState::held, SlotState::filling);
-  owners_come(run, Tier::host);
+  want_companions(run, Tier::host, Companion::wanted);
   tree_.fill({run.node, run.end}, Tier::host, slots, CopyState::filling);
 }
 
@@ -183,7 +183,7 @@ void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   } else {
     slots_in(tier).change(now.slot(), SlotState::quarantined);
   }
-  owners_go(only(block), tier);
+  lose_owners(only(block), tier);
   tree_.set_copy(block, tier, {});
 }
 
@@ -191,7 +191,7 @@ void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
   TERRACE_CHECK(!copy(block, Tier::device).present());
   TERRACE_CHECK(device_.state(slot) == SlotState::held);
   device_.raise_fence(slot, written);
-  owners_come(only(block), Tier::device);
+  want_companions(only(block), Tier::device, Companion::wanted);
   become_ready(block, Tier::device, slot);
 }
 
@@ -231,22 +231,28 @@ bool Residency::is_companion(Prefix prefix) const {
   return prefix.length == 1 && tree_.companion(prefix.last(), Tier::device) != Companion::no && policies_.rank();
 }
 
-void Residency::want_companions(Run owners, Tier tier, Companion companion) {
+void Residency::tell_companions(Run owners, Tier tier, Companion companion) {
   if (tree_.hidden({owners.node, owners.begin})) return;  // a block of the same name may be here
-  const Tier other = tier == Tier::device ? Tier::host : Tier::device;
   for (std::uint32_t depth = owners.begin; depth < owners.end; ++depth) {
-    const BlockRef owner{owners.node, depth};
-    const BlockKey& key = tree_.key(owner);
-    companions_.for_each(key, [&](const Companions::Block& block) {
+    companions_.for_each(tree_.key({owners.node, depth}), [&](const Companions::Block& block) {
       const Prefix found = block.in->tree_.find({&block.key, 1});
       if (found.length > 0) block.in->tree_.set_companion(found.last(), tier, companion);
     });
-    if (companion == Companion::unwanted && !copy(owner, other).present()) companions_.forget(key);
+  }
+}
+
+void Residency::lose_owners(Run owners, Tier tier) {
+  if (companions_.empty() || tree_.hidden({owners.node, owners.begin})) return;
+  tell_companions(owners, tier, Companion::unwanted);
+  const Tier other = tier == Tier::device ? Tier::host : Tier::device;
+  for (std::uint32_t depth = owners.begin; depth < owners.end; ++depth) {
+    const BlockRef owner{owners.node, depth};
+    if (!copy(owner, other).present()) companions_.forget(tree_.key(owner));
   }
 }
 
 void Residency::drop(Run victims, Tier tier) {
-  owners_go(victims, tier);
+  lose_owners(victims, tier);
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
   forget_duplicates(victims);
   std::vector<SlotId>& slots = slots_of_copies(victims, tier);
@@ -270,7 +276,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   if (const Copy in_host = copy(block, Tier::host); in_host.usable()) duplicates_.remove(in_host.slot());
-  owners_go(only(block), tier);
+  lose_owners(only(block), tier);
   tree_.set_copy(block, tier, {});
   // A lent slot becomes a staging slot: it stays held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
@@ -300,11 +306,13 @@ void Residency::hold_evicting(BlockRef block, Tier tier) {
   TERRACE_CHECK(now.usable());
   slots_in(tier).add_reader(now.slot());
   slots_in(tier).set_evicting(now.slot(), true);
+  want_companions(only(block), tier, Companion::unwanted);
   show_state(block, tier, now.slot());
 }
 
 void Residency::hold_evicting(Run run, Tier tier) {
   slots_in(tier).add_readers(slots_of_copies(run, tier), true);
+  want_companions(run, tier, Companion::unwanted);
   tree_.change(run, tier, CopyState::evicting);
   forget_duplicates(run);
 }
@@ -328,6 +336,7 @@ void Residency::set_evicting(BlockRef block, Tier tier, bool evicting) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
   slots_in(tier).set_evicting(now.slot(), evicting);
+  want_companions(only(block), tier, evicting ? Companion::unwanted : Companion::wanted);
   show_state(block, tier, now.slot());
 }
 

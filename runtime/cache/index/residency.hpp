@@ -315,14 +315,13 @@ class Residency {
 
  private:
   [[nodiscard]] bool is_companion(Prefix prefix) const;
-  /// These blocks get a copy in the tier, or lose it.
-  void owners_come(Run owners, Tier tier) {
-    if (!companions_.empty()) want_companions(owners, tier, Companion::wanted);
+  /// The tier gets copies of these blocks, or begins to evict them (unwanted), or keeps them after all.
+  void want_companions(Run owners, Tier tier, Companion companion) {
+    if (!companions_.empty()) tell_companions(owners, tier, companion);
   }
-  void owners_go(Run owners, Tier tier) {
-    if (!companions_.empty()) want_companions(owners, tier, Companion::unwanted);
-  }
-  void want_companions(Run owners, Tier tier, Companion companion);
+  /// The tier loses its copies of these blocks.
+  void lose_owners(Run owners, Tier tier);
+  void tell_companions(Run owners, Tier tier, Companion companion);
   [[nodiscard]] static Run only(BlockRef block) { return {block.node, block.depth, block.depth + 1}; }
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] std::vector<SlotId>& slots_of_copies(Run run, Tier tier);
