@@ -445,9 +445,7 @@ void Requests::become_ready(Index index) {
   if (r.layers == 0) make_tables(r);
   for (std::vector<SlotId>& own : r.own) own.clear();
   r.state = State::ready;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    tie_companions(r, g, std::numeric_limits<std::uint32_t>::max(), Tie::all);
-  }
+  tie_companions(r, Tie::all);
   deadlines_.erase(index);
   withdraw_layers(r);
   if (!r.quarantined_until) count_ready(r);

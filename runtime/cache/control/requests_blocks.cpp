@@ -16,39 +16,45 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
   if (tokens > std::uint64_t{r.blocks_now} * groups_.unit_tokens()) {
     return failure<Errc::invalid_argument, "the request has blocks for fewer tokens: extend() comes first">;
   }
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const std::uint32_t first = groups_.rules()[g].first_needed(tokens);
-    tie_companions(r, g, first, Tie::useful);
-    give_up_before(r.parts[g], g, first, last_use);
-  }
+  tie_companions(r, Tie::useful, tokens);
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    give_up_before(r.parts[g], g, groups_.rules()[g].first_needed(tokens), last_use);
   return {};
 }
 
-/// Ties unchained blocks of the request, those before index `before` in the block table, to the blocks with full attention at the
-/// same place. So the eviction policy decides about prefixes, and these blocks stay as long as the prefix that they belong to. A
-/// block that is never tied is evicted before all others.
-void Requests::tie_companions(Request& r, std::size_t group, std::uint32_t before, Tie which) {
+/// Ties unchained blocks of the request, or only those that it gives up when `computed` tokens are computed, to the blocks with
+/// full attention at the same place. So the eviction policy decides about prefixes, and these blocks stay as long as the prefix
+/// that they belong to. A block that is never tied is evicted before all others.
+void Requests::tie_companions(Request& r, Tie which, std::optional<std::uint64_t> computed) {
   const std::optional<std::size_t> owners = groups_.owners();
-  if (!owners || r.parts[group].unchained.empty()) return;
-  const Prefix prefix = r.parts[*owners].prefix;
-  if (prefix.length == 0) return;
+  if (!owners || r.parts[*owners].prefix.length == 0) return;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::uint32_t end = computed ? groups_.rules()[g].first_needed(*computed) : std::numeric_limits<std::uint32_t>::max();
+    for (const UnchainedBlock& each : r.parts[g].unchained) {
+      if (each.block >= end) break;
+      tie_companion(r, g, each, which);
+    }
+  }
+}
+
+void Requests::tie_companion(Request& r, std::size_t group, const UnchainedBlock& each, Tie which) {
   const GroupRule& rule = groups_.rules()[group];
   TieredPool& pool = groups_.pool_of(group);
+  const BlockRef block = each.prefix.last();
+  const bool wanted = pool.residency().tree().companion(block, Tier::device) == Companion::wanted;
+  if (!wanted && which != Tie::all && !useful(r, group, each.block, which == Tie::useful_at_end)) return;
   GroupPart& part = r.parts[group];
-  for (const UnchainedBlock& each : part.unchained) {
-    if (each.block >= before) break;
-    const BlockRef block = each.prefix.last();
-    const bool wanted = pool.residency().tree().companion(block, Tier::device) == Companion::wanted;
-    if (!wanted && which != Tie::all && !useful(r, group, each.block, which == Tie::useful_at_end)) continue;
-    if (each.block < part.tied_from || each.block > part.tied_to) part.tied_from = each.block;
-    part.tied_to = each.block + 1;
-    const std::uint32_t end = (each.block + 1) * rule.units_per_block();
-    const std::uint32_t first = rule.first_needed(std::uint64_t{end} * groups_.unit_tokens());
-    const bool ends_hit = part.tied_from <= first && !rule.config().optional;
-    if (wanted && !ends_hit) continue;
-    const std::uint32_t depth = std::min((end - 1) / groups_.rules()[*owners].units_per_block(), prefix.length - 1);
-    groups_.pool_of(*owners).tie(groups_.pool_of(*owners).residency().tree().at(prefix, depth), pool, block, ends_hit);
-  }
+  if (each.block < part.tied_from || each.block > part.tied_to) part.tied_from = each.block;
+  part.tied_to = each.block + 1;
+  const std::uint32_t end = (each.block + 1) * rule.units_per_block();
+  const std::uint32_t first = rule.first_needed(std::uint64_t{end} * groups_.unit_tokens());
+  const bool ends_hit = part.tied_from <= first && !rule.config().optional;
+  if (wanted && !ends_hit) return;
+  const std::size_t owners = *groups_.owners();
+  TieredPool& of_owners = groups_.pool_of(owners);
+  const Prefix prefix = r.parts[owners].prefix;
+  const std::uint32_t depth = std::min((end - 1) / groups_.rules()[owners].units_per_block(), prefix.length - 1);
+  of_owners.tie(of_owners.residency().tree().at(prefix, depth), pool, block, ends_hit);
 }
 
 /// Returns true if a later request probably needs the block. A hit needs the blocks before its end, and it ends where the prompt

@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <optional>
+
 namespace terrace {
 
 void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
@@ -45,7 +47,7 @@ void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
   residency_.drop(victims, tier);
 }
 
-void DeferredEviction::will_drop(BlockRef block, Tier tier) {
+void DeferredEviction::pin_before(BlockRef block, Tier tier) {
   if (block.depth == 0 || residency_.survives(block, tier)) return;
   const PrefixTree& tree = residency_.tree();
   const Prefix before = tree.first({block.node, block.depth + 1}, block.depth);
@@ -55,30 +57,29 @@ void DeferredEviction::will_drop(BlockRef block, Tier tier) {
   before_dropped_.push_back(before);
 }
 
-void DeferredEviction::drop_useless() {
+void DeferredEviction::drop_useless_before() {
   const PrefixTree& tree = residency_.tree();
-  const auto rests = [&](BlockRef block, Tier tier) {
-    return residency_.copy(block, tier).at_rest() && !tree.any_staying_below(block, tier);
+  const Prefix before = before_dropped_.back();
+  before_dropped_.pop_back();
+  residency_.unpin(before);
+  const auto can_go = [&](BlockRef block) {
+    const auto rests = [&](Tier tier) { return residency_.copy(block, tier).at_rest() && !tree.any_staying_below(block, tier); };
+    return residency_.ends_no_hit(block) && !tree.pinned(block) && !residency_.copy(block, Tier::storage).present() &&
+           rests(Tier::device) && rests(Tier::host);
   };
-  const auto in_memory = [&](BlockRef block) {
-    return residency_.copy(block, Tier::device).present() || residency_.copy(block, Tier::host).present();
-  };
-  while (!before_dropped_.empty()) {
-    const Prefix before = before_dropped_.back();
-    before_dropped_.pop_back();
-    residency_.unpin(before);
-    BlockRef block = tree.at(before, before.length - 1);
-    for (bool goes_on = true; goes_on;) {
-      if (tree.pinned(block) || residency_.saved(block) || residency_.wished(block) || !residency_.ends_no_hit(block)) break;
-      if (!rests(block, Tier::device) || !rests(block, Tier::host)) break;
-      // Read before the drop, because a block without copies leaves the tree.
-      const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
-      goes_on = block.depth > 0 && in_memory(above);
-      const bool on_device = residency_.copy(block, Tier::device).present();
-      if (residency_.copy(block, Tier::host).present()) drop_now(block, Tier::host);
-      if (on_device) drop_now(block, Tier::device);
-      block = above;
+  std::optional<BlockRef> next = tree.at(before, before.length - 1);
+  while (next && can_go(*next)) {
+    const BlockRef block = *next;
+    const bool on_device = residency_.copy(block, Tier::device).present();
+    const bool in_host = residency_.copy(block, Tier::host).present();
+    // Read before the drop, because a block without copies leaves the tree.
+    next.reset();
+    if (block.depth > 0) {
+      const BlockRef above = tree.parent(block);
+      if (residency_.copy(above, Tier::device).present() || residency_.copy(above, Tier::host).present()) next = above;
     }
+    if (in_host) drop_now(block, Tier::host);
+    if (on_device) drop_now(block, Tier::device);
   }
 }
 

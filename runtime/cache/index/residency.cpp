@@ -241,8 +241,8 @@ void Residency::tell_companions(Run owners, Tier tier, Companion companion) {
   }
 }
 
-void Residency::lose_owners(Run owners, Tier tier) {
-  if (companions_.empty() || tree_.hidden({owners.node, owners.begin})) return;
+void Residency::forget_owners(Run owners, Tier tier) {
+  if (tree_.hidden({owners.node, owners.begin})) return;
   tell_companions(owners, tier, Companion::unwanted);
   const Tier other = tier == Tier::device ? Tier::host : Tier::device;
   for (std::uint32_t depth = owners.begin; depth < owners.end; ++depth) {

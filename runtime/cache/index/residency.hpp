@@ -184,6 +184,7 @@ class Residency {
   /// In this group, no hit ends after a block to which no such companion was tied. So the last blocks of a prefix can be of no
   /// use.
   void need_companions(GroupId group) { needs_companions_ = group; }
+  [[nodiscard]] bool needs_companions() const { return needs_companions_.has_value(); }
   /// Returns true if no hit can end after this block.
   [[nodiscard]] bool ends_no_hit(BlockRef block) const {
     return needs_companions_ && tree_.group(block) == *needs_companions_ && !companions_.ends_hit(tree_.key(block));
@@ -320,7 +321,10 @@ class Residency {
     if (!companions_.empty()) tell_companions(owners, tier, companion);
   }
   /// The tier loses its copies of these blocks.
-  void lose_owners(Run owners, Tier tier);
+  void lose_owners(Run owners, Tier tier) {
+    if (!companions_.empty()) forget_owners(owners, tier);
+  }
+  void forget_owners(Run owners, Tier tier);
   void tell_companions(Run owners, Tier tier, Companion companion);
   [[nodiscard]] static Run only(BlockRef block) { return {block.node, block.depth, block.depth + 1}; }
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }

@@ -43,10 +43,15 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   if (device.evicting_total() > 0 || device.closed_ready() > 0) return;
   while (device.count(SlotState::free) < slots) {
     const auto missing = static_cast<std::uint32_t>(slots - device.count(SlotState::free));
-    const auto most = static_cast<std::uint32_t>(evictions_for(missing));
+    const std::uint32_t most = victims_max(evictions_for(missing));
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, most, Quotas::Asker{tenant, missing});
     if (!victims || !drop_without_copying(*victims)) return;
   }
+}
+
+/// After each block that is lost, its companions are the next victims.
+std::uint32_t DeviceSlotAllocator::victims_max(std::uint64_t wanted) const {
+  return !host_tier() && residency_.needs_companions() ? 1 : static_cast<std::uint32_t>(wanted);
 }
 
 bool DeviceSlotAllocator::pump() {
@@ -72,7 +77,7 @@ bool DeviceSlotAllocator::pump() {
     const std::uint64_t evicting = device.evicting_open();
     const std::uint64_t evictions_wanted = evictions_for(promised_);
     if (evicting >= evictions_wanted) break;
-    const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);
+    const std::uint32_t wanted = victims_max(evictions_wanted - evicting);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
     if (!victims) break;  // transfers still read the others; pump() is called again when they end
     evict(*victims, SwapOutPurpose::evict);
