@@ -289,6 +289,7 @@ class PrefixTree {
   [[nodiscard]] std::uint32_t resident_in(NodeId node, Tier tier, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
   [[nodiscard]] Priority priority_in(const Node& node, std::uint32_t offset, Tier tier) const;
+  [[nodiscard]] Priority marked_priority(const Node& node, std::uint32_t offset, Tier tier) const;
   [[nodiscard]] std::uint32_t marked_alike_from(const Node& node, std::uint32_t offset, Tier tier) const;
   [[nodiscard]] std::uint32_t used_since(const Node& node, std::uint64_t stamp) const;
   void shrink_to_copies(InTier& here, const Copy* row) const;

@@ -219,16 +219,6 @@ void PrefixTree::introduce(NodeId id, Tier tier) {
   refresh_leaf(id, tier);
 }
 
-void PrefixTree::refresh_leaves(NodeId id) {
-  const Node& node = nodes_[id.value()];
-  for (const Tier tier : all_tiers) {
-    const InTier& here = node.in_tiers[index(tier)];
-    if (here.deepest == 0 && here.listed == 0) continue;
-    const bool may_be_kept = node.pinned > 0 && node.pinned >= here.deepest && totals_[index(tier)].keeps_pinned;
-    if (!may_be_kept) refresh_leaf(id, tier);
-  }
-}
-
 std::optional<BlockRef> PrefixTree::victim(Tier tier, std::optional<TenantId> tenant) {
   if (flat()) {
     const std::optional<NodeId> block = tier == Tier::host ? flat_->victim() : std::nullopt;
@@ -272,7 +262,8 @@ Run PrefixTree::run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const
   const Copy* const row = copies(node, tier);
   const std::uint32_t end = last.depth - node.start + 1;
   const std::uint32_t alike = totals_[index(tier)].policy->alike_from(last.node, last.depth);
-  std::uint32_t least = std::max(node.pinned, marked_alike_from(node, end - 1, tier));
+  const bool is_marked = node.marks != Node::none || node.in_tiers[index(tier)].companion != Companion::no;
+  std::uint32_t least = is_marked ? std::max(node.pinned, marked_alike_from(node, end - 1, tier)) : node.pinned;
   least = std::max({least, end - std::min(end, blocks_max), alike - std::min(alike, node.start)});
   std::uint32_t begin = end - 1;
   while (begin > least && row[begin - 1].state() == CopyState::ready) --begin;

@@ -258,7 +258,7 @@ Companion PrefixTree::companion(BlockRef block, Tier tier) const {
   return state(resolve(block.node, block.depth), tier).companion;
 }
 
-Priority PrefixTree::priority_in(const Node& node, std::uint32_t offset, Tier tier) const {
+Priority PrefixTree::marked_priority(const Node& node, std::uint32_t offset, Tier tier) const {
   std::optional<Priority> highest;
   const Companion companion = node.in_tiers[index(tier)].companion;
   if (companion != Companion::no && offset == 0) highest = companion == Companion::wanted ? highest_priority : lowest_priority;

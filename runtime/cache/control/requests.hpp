@@ -262,7 +262,10 @@ class Requests {
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   [[nodiscard]] bool useful(const Request& request, std::size_t group, std::uint32_t block, bool ends) const;
   enum class Tie : std::uint8_t { all, useful, useful_at_end };
-  void tie_companions(Request& request, Tie which, std::optional<std::uint64_t> computed = {});
+  void tie_companions(Request& request, Tie which, std::optional<std::uint64_t> computed = {}) {
+    if (groups_.owners()) tie_all_companions(request, which, computed);
+  }
+  void tie_all_companions(Request& request, Tie which, std::optional<std::uint64_t> computed);
   void tie_companion(Request& request, std::size_t group, const UnchainedBlock& block, Tie which);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);

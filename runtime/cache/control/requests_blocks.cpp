@@ -25,9 +25,8 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
 /// Ties unchained blocks of the request, or only those that it gives up when `computed` tokens are computed, to the blocks with
 /// full attention at the same place. So the eviction policy decides about prefixes, and these blocks stay as long as the prefix
 /// that they belong to. A block that is never tied is evicted before all others.
-void Requests::tie_companions(Request& r, Tie which, std::optional<std::uint64_t> computed) {
-  const std::optional<std::size_t> owners = groups_.owners();
-  if (!owners || r.parts[*owners].prefix.length == 0) return;
+void Requests::tie_all_companions(Request& r, Tie which, std::optional<std::uint64_t> computed) {
+  if (r.parts[*groups_.owners()].prefix.length == 0) return;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::uint32_t end = computed ? groups_.rules()[g].first_needed(*computed) : std::numeric_limits<std::uint32_t>::max();
     for (const UnchainedBlock& each : r.parts[g].unchained) {

@@ -47,6 +47,13 @@ void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
   residency_.drop(victims, tier);
 }
 
+void DeferredEviction::drop_victims(Run victims, Tier tier, std::uint32_t clean) {
+  if (!residency_.needs_companions()) return drop_now(victims, tier, clean);
+  pin_before({victims.node, victims.begin}, tier);
+  drop_now(victims, tier, clean);
+  drop_useless();
+}
+
 void DeferredEviction::pin_before(BlockRef block, Tier tier) {
   if (block.depth == 0 || residency_.survives(block, tier)) return;
   const PrefixTree& tree = residency_.tree();

@@ -32,6 +32,8 @@ class DeferredEviction {
   /// The same for a run of victims on which no copy depends. `clean`: number of the blocks that have a copy in another tier; only
   /// for statistics.
   void drop_now(Run victims, Tier tier, std::uint32_t clean);
+  /// The same, and drops blocks that are of no use after that (drop_useless).
+  void drop_victims(Run victims, Tier tier, std::uint32_t clean);
   /// Call this before the block loses its copy in this tier, and drop_useless() afterwards: it drops the blocks before it after
   /// which no hit can end (Residency::ends_no_hit), if no copy of the block is left.
   void will_drop(BlockRef block, Tier tier) {

@@ -51,7 +51,7 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
 
 /// After each block that is lost, its companions are the next victims.
 std::uint32_t DeviceSlotAllocator::victims_max(std::uint64_t wanted) const {
-  return !host_tier() && residency_.needs_companions() ? 1 : static_cast<std::uint32_t>(wanted);
+  return residency_.needs_companions() && !host_tier() ? 1 : static_cast<std::uint32_t>(wanted);
 }
 
 bool DeviceSlotAllocator::pump() {
@@ -143,9 +143,7 @@ std::uint32_t DeviceSlotAllocator::drop_without_copying(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
   if (!can_be_dropped(below)) return 0;
   const Run alike = alike_at_end(victims, below);
-  deferred_eviction_.will_drop({alike.node, alike.begin}, Tier::device);
-  deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
-  deferred_eviction_.drop_useless();
+  deferred_eviction_.drop_victims(alike, Tier::device, below == Tier::device ? 0 : alike.size());
   return alike.size();
 }
 

@@ -110,6 +110,18 @@ TEST_F(GroupCompanions, go_next_after_the_block_that_they_belong_to) {
   EXPECT_EQ(cache->match(prompt(2, 2)).total(), 2U);
 }
 
+TEST_F(GroupCompanions, go_with_it_if_one_call_needs_both_slots) {
+  make(model(14));
+  run(1, prompt(4));
+  run(2, prompt(2, 2));
+  need(1);
+  ASSERT_EQ(free_on_device(), 0U);
+  ASSERT_TRUE(cache->extend(leases.at(last_), 1).has_value());
+  EXPECT_EQ(chained(prompt(4)), 3U);
+  EXPECT_FALSE(companion(prompt(4), 3));
+  EXPECT_EQ(cache->match(prompt(4)).total(), 3U);
+}
+
 TEST_F(GroupCompanions, that_no_hit_needs_go_before_all_others) {
   make(model(20));
   run(1, prompt(10));
