@@ -261,6 +261,7 @@ class Requests {
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   [[nodiscard]] bool useful(const Request& request, std::size_t group, std::uint32_t block, bool ends) const;
+  /// Which blocks get owners: hits; those that a later hit probably needs; the same when the request ends.
   enum class Tie : std::uint8_t { all, useful, useful_at_end };
   void tie_companions(Request& request, Tie which, std::optional<std::uint64_t> computed = {}) {
     if (groups_.owners()) tie_all_companions(request, which, computed);
