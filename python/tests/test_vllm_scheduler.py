@@ -131,6 +131,18 @@ def test_windows_keep_what_a_later_hit_needs(manager_of: Any) -> None:
     assert hits(tokens(10 * BLOCK) + tokens(100, 3000)) == 10 * BLOCK, "now it is"
 
 
+def test_with_windows_a_loop_over_more_than_fits_has_hits(manager_of: Any) -> None:
+    """The policy learns which prompts come again; by last use, each goes before it comes."""
+    manager = manager_of(161, full(), sliding(4 * BLOCK))
+    hits = []
+    for turn in range(600):
+        request = a_request("a", tokens(10 * BLOCK, turn % 20 * 1000))
+        hits.append(manager.get_computed_blocks(request)[1])
+        admit(manager, request)
+        finish(manager, request)
+    assert sum(hits[300:]) > 0.3 * 300 * 10 * BLOCK
+
+
 @pytest.mark.parametrize("use_eagle", [False, True], ids=["", "draft-model"])
 @pytest.mark.parametrize("specs", [(full(),), (full(), sliding(40)), (sliding(40),), (full(2 * BLOCK), sliding(70))])
 def test_no_fewer_hits_than_vllms_manager(manager_of: Any, specs: tuple[Any, ...], use_eagle: bool) -> None:

@@ -43,6 +43,10 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
+/// A *companion* is a block that stands alone and is of use only together with another block, its owner. It is wanted in a tier
+/// while the tier has its owner.
+enum class Companion : std::uint8_t { no, unwanted, wanted };
+
 /// The index of cached prefixes and of the slots of their blocks in each tier. It is a compressed tree over chained block keys: a
 /// node is a run of blocks without a branch, and has one array of keys and, for each tier, one array of copies.
 ///
@@ -56,7 +60,8 @@ struct Run {
 /// Pins, last uses and retentions are kept in marks of the node ("the first n blocks"). So a request accesses the nodes of its
 /// prefix, not each block. A pinned block is not a candidate for eviction in any tier.
 ///
-/// A block's *priority* is the highest priority of its retentions, and usual_priority without a retention. Candidates are
+/// A block's *priority* is the highest priority of its retentions, and usual_priority without a retention. A companion has the
+/// highest priority in a tier where it is wanted, and otherwise the lowest, if no retention gives it a higher one. Candidates are
 /// compared by priority first, and by age only if the priorities are equal. A retention covers the blocks that are in the tree
 /// when it is made. A block that leaves the tree and comes back later has no retention. Blocks before a retained one need no
 /// retention, because a prefix is evicted from its end.
@@ -168,9 +173,10 @@ class PrefixTree {
   /// Ends the retention for the blocks of the prefix. `prefix` is the current result of find() for the retained keys: blocks that
   /// have left the tree since have no retention any more.
   void end_retention(Prefix prefix, RetentionId id);
-  [[nodiscard]] Priority priority(BlockRef block) const;
-  /// Returns true if a retention with this id covers the prefix's last block.
-  [[nodiscard]] bool retained(Prefix prefix, RetentionId id) const;
+  [[nodiscard]] Priority priority(BlockRef block, Tier tier) const;
+  /// Only for the first block of a prefix. A block that leaves the tree and comes back later is no companion.
+  void set_companion(BlockRef block, Tier tier, Companion companion);
+  [[nodiscard]] Companion companion(BlockRef block, Tier tier) const;
 
   /// Counts the tenant's copies from now on. The call visits every node, so use it only for commands of operators. The policies
   /// of all tiers must support tenants.
@@ -282,8 +288,9 @@ class PrefixTree {
   [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
   [[nodiscard]] std::uint32_t resident_in(NodeId node, Tier tier, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
-  [[nodiscard]] Priority priority_in(const Node& node, std::uint32_t offset) const;
-  [[nodiscard]] std::uint32_t marked_alike_from(const Node& node, std::uint32_t offset) const;
+  [[nodiscard]] Priority priority_in(const Node& node, std::uint32_t offset, Tier tier) const;
+  [[nodiscard]] Priority marked_priority(const Node& node, std::uint32_t offset, Tier tier) const;
+  [[nodiscard]] std::uint32_t marked_alike_from(const Node& node, std::uint32_t offset, Tier tier) const;
   [[nodiscard]] std::uint32_t used_since(const Node& node, std::uint64_t stamp) const;
   void shrink_to_copies(InTier& here, const Copy* row) const;
   void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);

@@ -195,7 +195,7 @@ void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
     here.listed = 1;
     const std::uint32_t last = here.deepest - 1;
     totals.policy->on_evictable(
-        {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last), node.tenant_index});
+        {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last, tier), node.tenant_index});
   } else if (here.listed != 0) {
     // A policy that keeps pinned candidates is informed when it names this candidate, or when the pin ends.
     if (totals.keeps_pinned && node.pinned > 0 && node.pinned >= here.deepest) return;
@@ -217,16 +217,6 @@ void PrefixTree::introduce(NodeId id, Tier tier) {
   }
   state(id, tier).listed = 0;
   refresh_leaf(id, tier);
-}
-
-void PrefixTree::refresh_leaves(NodeId id) {
-  const Node& node = nodes_[id.value()];
-  for (const Tier tier : all_tiers) {
-    const InTier& here = node.in_tiers[index(tier)];
-    if (here.deepest == 0 && here.listed == 0) continue;
-    const bool may_be_kept = node.pinned > 0 && node.pinned >= here.deepest && totals_[index(tier)].keeps_pinned;
-    if (!may_be_kept) refresh_leaf(id, tier);
-  }
 }
 
 std::optional<BlockRef> PrefixTree::victim(Tier tier, std::optional<TenantId> tenant) {
@@ -255,7 +245,7 @@ bool PrefixTree::admits(BlockRef block, Tier tier) {
   const Node& node = nodes_[id.value()];
   const std::uint32_t at = block.depth - node.start;
   return totals_[index(tier)].policy->admits(
-      {{id, block.depth}, keys(node)[at], last_use_in(node, at), priority_in(node, at), node.tenant_index});
+      {{id, block.depth}, keys(node)[at], last_use_in(node, at), priority_in(node, at, tier), node.tenant_index});
 }
 
 std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, std::optional<TenantId> tenant) {
@@ -272,7 +262,8 @@ Run PrefixTree::run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const
   const Copy* const row = copies(node, tier);
   const std::uint32_t end = last.depth - node.start + 1;
   const std::uint32_t alike = totals_[index(tier)].policy->alike_from(last.node, last.depth);
-  std::uint32_t least = std::max(node.pinned, marked_alike_from(node, end - 1));
+  const bool is_marked = node.marks != Node::none || node.in_tiers[index(tier)].companion != Companion::no;
+  std::uint32_t least = is_marked ? std::max(node.pinned, marked_alike_from(node, end - 1, tier)) : node.pinned;
   least = std::max({least, end - std::min(end, blocks_max), alike - std::min(alike, node.start)});
   std::uint32_t begin = end - 1;
   while (begin > least && row[begin - 1].state() == CopyState::ready) --begin;

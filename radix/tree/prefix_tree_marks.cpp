@@ -200,10 +200,10 @@ std::uint32_t PrefixTree::used_since(const Node& node, std::uint64_t stamp) cons
   return 0;
 }
 
-/// Returns the first offset from which on all blocks up to `offset` have the same last use and the same retentions.
-std::uint32_t PrefixTree::marked_alike_from(const Node& node, std::uint32_t offset) const {
-  if (node.marks == Node::none) return 0;
-  std::uint32_t from = 0;
+/// Returns the first offset from which on all blocks up to `offset` have the same last use and the same priority.
+std::uint32_t PrefixTree::marked_alike_from(const Node& node, std::uint32_t offset, Tier tier) const {
+  std::uint32_t from = node.in_tiers[index(tier)].companion != Companion::no && offset > 0 ? 1 : 0;
+  if (node.marks == Node::none) return from;
   for (const Marks::Use& use : marks_[node.marks].uses) {
     if (use.blocks <= offset) from = std::max(from, use.blocks);
   }
@@ -239,25 +239,30 @@ void PrefixTree::end_retention(Prefix prefix, RetentionId wish) {
   }
 }
 
-Priority PrefixTree::priority(BlockRef block) const {
+Priority PrefixTree::priority(BlockRef block, Tier tier) const {
   if (flat()) return usual_priority;
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
-  return priority_in(node, block.depth - node.start);
+  return priority_in(node, block.depth - node.start, tier);
 }
 
-bool PrefixTree::retained(Prefix prefix, RetentionId wish) const {
-  const Run last = last_run(prefix);
-  if (flat() || last.end == 0) return false;
-  const Node& node = nodes_[last.node.value()];
-  if (node.marks == Node::none) return false;
-  const auto& retentions = marks_[node.marks].retentions;
-  const auto found = std::ranges::find(retentions, wish, &Marks::Retention::id);
-  return found != retentions.end() && found->blocks >= last.size();
+void PrefixTree::set_companion(BlockRef block, Tier tier, Companion companion) {
+  TERRACE_CHECK(!flat() && block.depth == 0);
+  const NodeId id = resolve(block.node, block.depth);
+  if (state(id, tier).companion == companion) return;
+  state(id, tier).companion = companion;
+  refresh_leaf(id, tier);
 }
 
-Priority PrefixTree::priority_in(const Node& node, std::uint32_t offset) const {
-  if (node.marks == Node::none) return usual_priority;
+Companion PrefixTree::companion(BlockRef block, Tier tier) const {
+  if (flat() || block.depth > 0) return Companion::no;
+  return state(resolve(block.node, block.depth), tier).companion;
+}
+
+Priority PrefixTree::marked_priority(const Node& node, std::uint32_t offset, Tier tier) const {
   std::optional<Priority> highest;
+  const Companion companion = node.in_tiers[index(tier)].companion;
+  if (companion != Companion::no && offset == 0) highest = companion == Companion::wanted ? highest_priority : lowest_priority;
+  if (node.marks == Node::none) return highest.value_or(usual_priority);
   for (const Marks::Retention& retention : marks_[node.marks].retentions) {
     if (offset < retention.blocks) highest = std::max(highest.value_or(0), retention.priority);
   }

@@ -34,11 +34,12 @@ struct PrefixTree::Marks {
 
 /// The state of a node in one tier.
 struct PrefixTree::InTier {
-  std::uint32_t resident = 0;    ///< copies in this node, in any state
-  std::uint32_t end = 0;         ///< one past the last copy; 0 if there is none
-  std::uint32_t deepest = 0;     ///< one past the last staying copy (Copy::stays); 0 if there is none
-  std::uint32_t below : 31 = 0;  ///< children with a staying copy anywhere in their subtree
-  std::uint32_t listed : 1 = 0;  ///< the policy knows this node as a candidate
+  std::uint32_t resident = 0;               ///< copies in this node, in any state
+  std::uint32_t end = 0;                    ///< one past the last copy; 0 if there is none
+  std::uint32_t deepest = 0;                ///< one past the last staying copy (Copy::stays); 0 if there is none
+  std::uint32_t below : 29 = 0;             ///< children with a staying copy anywhere in their subtree
+  std::uint32_t listed : 1 = 0;             ///< the policy knows this node as a candidate
+  Companion companion : 2 = Companion::no;  ///< what the node's first block is in this tier
 
   [[nodiscard]] bool any() const { return deepest > 0 || below > 0; }
 };
@@ -97,10 +98,25 @@ inline Run PrefixTree::last_run(Prefix prefix) const {
   return {id, flat() ? 0 : nodes_[id.value()].start, prefix.length};
 }
 
+inline Priority PrefixTree::priority_in(const Node& node, std::uint32_t offset, Tier tier) const {
+  const bool is_usual = node.marks == Node::none && node.in_tiers[index(tier)].companion == Companion::no;
+  return is_usual ? usual_priority : marked_priority(node, offset, tier);
+}
+
 inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) { return nodes_[node.value()].in_tiers[index(tier)]; }
 
 inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const {
   return nodes_[node.value()].in_tiers[index(tier)];
+}
+
+inline void PrefixTree::refresh_leaves(NodeId id) {
+  const Node& node = nodes_[id.value()];
+  for (const Tier tier : all_tiers) {
+    const InTier& here = node.in_tiers[index(tier)];
+    if (here.deepest == 0 && here.listed == 0) continue;
+    const bool may_be_kept = node.pinned > 0 && node.pinned >= here.deepest && totals_[index(tier)].keeps_pinned;
+    if (!may_be_kept) refresh_leaf(id, tier);
+  }
 }
 
 /// Visits the node and all nodes below it, each after its parent. It returns to parents by links, so it needs no stack and no

@@ -25,9 +25,12 @@ struct ModelBlock {
   std::uint64_t last_use = 0;
   int pins = 0;
   std::map<std::uint64_t, Priority> retentions;
+  std::array<Companion, tier_count> companion{};
 
-  [[nodiscard]] Priority priority() const {
+  [[nodiscard]] Priority priority(std::size_t tier) const {
     std::optional<Priority> highest;
+    if (companion[tier] == Companion::wanted) return highest_priority;
+    if (companion[tier] == Companion::unwanted) highest = lowest_priority;
     for (const auto& [id, priority] : retentions) highest = std::max(highest.value_or(0), priority);
     return highest.value_or(usual_priority);
   }
@@ -78,7 +81,7 @@ class World {
   }
 
   void step() {
-    switch (random_.below(12)) {
+    switch (random_.below(13)) {
       case 0:
       case 1: insert(); break;
       case 2: pin(); break;
@@ -89,6 +92,7 @@ class World {
       case 7: end_retention(); break;
       case 8: follow_or_ignore(); break;
       case 9: read_run(); break;
+      case 10: set_companion(); break;
       default: evict(); break;
     }
   }
@@ -102,7 +106,10 @@ class World {
       for (std::size_t t = 0; t < tier_count; ++t) ASSERT_EQ(tree_.copy(prefix.last(), all_tiers[t]), block.copies[t]);
       ASSERT_EQ(tree_.last_use(prefix.last()), block.last_use);
       ASSERT_EQ(tree_.pinned(prefix.last()), block.pins > 0);
-      ASSERT_EQ(tree_.priority(prefix.last()), block.priority());
+      for (std::size_t t = 0; t < 2; ++t) {
+        ASSERT_EQ(tree_.priority(prefix.last(), all_tiers[t]), block.priority(t));
+        ASSERT_EQ(tree_.companion(prefix.last(), all_tiers[t]), block.companion[t]);
+      }
     }
     for (std::size_t t = 0; t < 2; ++t) {
       check_victim(t, std::nullopt);
@@ -132,12 +139,14 @@ class World {
     };
     for (const auto& [names, block] : model_.blocks) {
       if (!counts(names, tenant) || !model_.evictable(names, t)) continue;
-      const Age age{block.priority(), block.last_use, names.size()};
+      const Age age{block.priority(t), block.last_use, names.size()};
       if (!found || before(age, *found)) found = age;
     }
     return found;
   }
-  Age age_of(BlockRef block) { return {tree_.priority(block), tree_.last_use(block), block.depth + 1}; }
+  Age age_of(BlockRef block, std::size_t t) {
+    return {tree_.priority(block, all_tiers[t]), tree_.last_use(block), block.depth + 1};
+  }
 
   std::optional<BlockRef> victim(std::size_t t, std::optional<Tenant> tenant) {
     return tenant ? tree_.victim(all_tiers[t], *tenant) : tree_.victim(all_tiers[t]);
@@ -156,7 +165,7 @@ class World {
     const std::optional<BlockRef> victim = this->victim(t, tenant);
     ASSERT_EQ(victim.has_value(), oldest.has_value());
     if (!victim) return;
-    ASSERT_EQ(age_of(*victim), *oldest);
+    ASSERT_EQ(age_of(*victim, t), *oldest);
     if (tenant) {
       ASSERT_EQ(tree_.tenant(*victim), *tenant);
     }
@@ -271,6 +280,15 @@ class World {
     tree_.end_retention(tree_.find(keys_of(retained_[id - 1])), RetentionId{id});
     for (auto& [names, block] : model_.blocks) block.retentions.erase(id);
   }
+  void set_companion() {
+    auto names = random_block();
+    if (!names) return;
+    names->resize(1);
+    const std::size_t tier = random_.below(2);
+    const auto companion = static_cast<Companion>(random_.below(3));
+    tree_.set_companion(tree_.find(keys_of(*names)).last(), all_tiers[tier], companion);
+    model_.blocks.at(*names).companion[tier] = companion;
+  }
   std::optional<Tenant> some_tenant() {
     if (followed_.empty() || random_.chance(0.4)) return std::nullopt;
     return *std::next(followed_.begin(), static_cast<std::ptrdiff_t>(random_.below(followed_.size())));
@@ -306,7 +324,7 @@ class World {
       ASSERT_EQ(tree_.keys(*run)[depth - run->begin], key);
       const auto oldest = this->oldest(tier, tenant);
       ASSERT_TRUE(oldest.has_value());
-      ASSERT_EQ(*oldest, age_of({run->node, depth}));
+      ASSERT_EQ(*oldest, age_of({run->node, depth}, tier));
       const Copy copy = copies[depth - run->begin];
       set_copy_of(key, tier, stays ? Copy{CopyState::evicting, copy.slot()} : Copy{});
     }

@@ -74,24 +74,24 @@ TEST_P(Retention, takes_the_highest_of_those_that_wish) {
   const Prefix prefix = add({1, 2, 3});
   tree_.retain(prefix, RetentionId{1}, high);
   tree_.retain(prefix, RetentionId{2}, low);
-  EXPECT_EQ(tree_.priority(prefix.last()), high);
+  EXPECT_EQ(tree_.priority(prefix.last(), Tier::device), high);
   tree_.end_retention(prefix, RetentionId{1});
-  EXPECT_EQ(tree_.priority(prefix.last()), low);
+  EXPECT_EQ(tree_.priority(prefix.last(), Tier::device), low);
   tree_.end_retention(prefix, RetentionId{2});
-  EXPECT_EQ(tree_.priority(prefix.last()), usual_priority);
+  EXPECT_EQ(tree_.priority(prefix.last(), Tier::device), usual_priority);
 }
 
 TEST_P(Retention, holds_for_the_blocks_asked_for_and_goes_with_them_through_a_split) {
   add({1, 2, 3, 4});
   tree_.retain(find({1, 2, 3}), RetentionId{1}, high);
   add({1, 2, 9});  // splits the prefix after its second block
-  EXPECT_EQ(tree_.priority(find({1}).last()), high);
-  EXPECT_EQ(tree_.priority(find({1, 2, 3}).last()), high);
-  EXPECT_EQ(tree_.priority(find({1, 2, 3, 4}).last()), usual_priority);
-  EXPECT_EQ(tree_.priority(find({1, 2, 9}).last()), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1}).last(), Tier::device), high);
+  EXPECT_EQ(tree_.priority(find({1, 2, 3}).last(), Tier::device), high);
+  EXPECT_EQ(tree_.priority(find({1, 2, 3, 4}).last(), Tier::device), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1, 2, 9}).last(), Tier::device), usual_priority);
   tree_.end_retention(find({1, 2, 3}), RetentionId{1});
-  EXPECT_EQ(tree_.priority(find({1, 2, 3}).last()), usual_priority);
-  EXPECT_EQ(tree_.priority(find({1}).last()), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1, 2, 3}).last(), Tier::device), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1}).last(), Tier::device), usual_priority);
 }
 
 TEST_P(Retention, ends_a_run_of_victims_where_the_priority_changes) {
@@ -109,10 +109,10 @@ TEST_P(Retention, is_over_for_what_has_left_and_come_back) {
   give_up_all_of_first();
   EXPECT_EQ(tree_.blocks(), 0U);
   add({1, 2});
-  EXPECT_EQ(tree_.priority(find({1, 2}).last()), usual_priority);
+  EXPECT_EQ(tree_.priority(find({1, 2}).last(), Tier::device), usual_priority);
   tree_.retain(find({1, 2}), RetentionId{2}, high);
   tree_.end_retention(find({1, 2}), RetentionId{1});  // does not end any other retention
-  EXPECT_EQ(tree_.priority(find({1, 2}).last()), high);
+  EXPECT_EQ(tree_.priority(find({1, 2}).last(), Tier::device), high);
 }
 
 TEST_P(Retention, gives_up_a_tenants_own_blocks_when_asked_for_them) {

@@ -53,8 +53,6 @@ class GpuCoordinator:
             {
                 "idle-service": False,
                 "caching": self._caching,
-                # The adaptive policy ranks blocks of windows alone, and keeps too few of them for a hit, which needs both groups.
-                **({"policy": "lru"} if self._windows else {}),
                 **options,
                 "device": {"reserve-max": 0, **options.get("device", {})},
                 "pool": [

@@ -31,13 +31,16 @@ struct GroupPart {
   bool on_device = false;
   std::vector<SlotId> table;      ///< the block table: one slot for each block
   std::vector<SlotId> redundant;  ///< chained group: slots that the request owns for blocks whose shared copy is in another slot
-  std::uint32_t given_up = 0;     ///< the request has given up the blocks before this one; they are null blocks
+  /// Blocks [tied_from, tied_to) are tied to blocks with full attention (Requests::tie_companions).
+  std::uint32_t tied_from = 0;
+  std::uint32_t tied_to = 0;
+  std::uint32_t given_up = 0;  ///< the request has given up the blocks before this one; they are null blocks
 
   /// Empties the part, but keeps the memory of its vectors.
   void clear() {
     prefix = {};
     unchained.clear();
-    first = end = committed = given_up = 0;
+    first = end = committed = given_up = tied_from = tied_to = 0;
     serves = true;
     on_device = false;
     table.clear();

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace terrace {
@@ -24,6 +25,20 @@ ModelGroups::ModelGroups(ManagerState& state) {
                                                         state.now));
     pools_.push_back(owned_pools_.back().get());
   }
+  choose_owners(config.caching);
+}
+
+void ModelGroups::choose_owners(bool caching) {
+  const auto owns = std::ranges::find_if(rules_, [](const GroupRule& rule) { return rule.chained() && !rule.config().optional; });
+  const auto stands_alone = [](const GroupRule& rule) { return rule.cached() && !rule.chained(); };
+  if (!caching || owns == rules_.end() || std::ranges::none_of(rules_, stands_alone)) return;
+  owners_ = static_cast<std::size_t>(owns - rules_.begin());
+  // A hit needs blocks of these groups wherever it ends. One that ends with a chunk of local attention needs none.
+  const auto is_needed = [&](const GroupRule& rule) {
+    const bool always = rule.config().kind == GroupKind::recurrent || rule.config().kind == GroupKind::sliding_window;
+    return stands_alone(rule) && always && rule.config().span_tokens != 1 && !rule.config().optional;
+  };
+  if (std::ranges::any_of(rules_, is_needed)) pool_of(*owners_).need_companions(id_of(*owners_));
 }
 
 void ModelGroups::refuse(PoolId pool) const {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -44,6 +45,9 @@ class ModelGroups {
   [[nodiscard]] std::uint32_t alignment() const { return alignment_; }
   /// True if there is one group, and each of its blocks is one hash unit.
   [[nodiscard]] bool single() const { return single_; }
+  /// The group whose blocks own those of the unchained groups (Companion): the first required group with full attention. Nothing
+  /// if no group needs owners, or nothing is cached.
+  [[nodiscard]] std::optional<std::size_t> owners() const { return owners_; }
 
   /// The pools, by PoolId.
   [[nodiscard]] std::span<TieredPool* const> pools() { return pools_; }
@@ -84,11 +88,13 @@ class ModelGroups {
 
  private:
   [[noreturn]] void refuse(PoolId pool) const;
+  void choose_owners(bool caching);
 
   std::uint32_t unit_tokens_ = 1;
   std::vector<GroupRule> rules_;
   std::uint32_t alignment_ = 1;
   bool single_ = true;
+  std::optional<std::size_t> owners_;
   SharedWriteLimits shared_writes_;
   std::vector<std::unique_ptr<TieredPool>> owned_pools_;
   std::vector<TieredPool*> pools_;            ///< by PoolId

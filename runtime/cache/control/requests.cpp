@@ -62,6 +62,7 @@ void Requests::end(Index index, Fence last_use) {
     for (std::size_t g = 0; r.next_use && g < groups_.size(); ++g) {
       if (r.parts[g].prefix.length > 0) state_.expect(groups_.pool_of(g), r.parts[g].prefix, *r.next_use);
     }
+    tie_companions(r, Tie::useful_at_end);
     for (std::size_t g = 0; g < groups_.size(); ++g) release_part(r.parts[g], g, last_use);
   } else {
     if (r.state == State::looking) stop_looking(index);

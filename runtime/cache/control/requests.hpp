@@ -167,6 +167,7 @@ class Requests {
     State state = State::unused;
     std::uint32_t pools_waited_for = 0;  ///< pools that still have to give it slots
     std::uint32_t hits = 0;              ///< blocks that come from the cache
+    std::uint32_t known = 0;             ///< units up to the last one that was cached when the request shared it
     /// The keys with which the request is planned again: the caller's keys during acquire(), then kept_keys, or none (keep_keys).
     std::span<const BlockKey> keys;
     bool keys_are_hits = false;  ///< `keys` has only the keys of the hit (recall_keys)
@@ -266,6 +267,14 @@ class Requests {
   void on_load_ended(Index index, LoadRef load);
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
+  [[nodiscard]] bool useful(const Request& request, std::size_t group, std::uint32_t block, bool ends) const;
+  /// Which blocks get owners: hits; those that a later hit probably needs; the same when the request ends.
+  enum class Tie : std::uint8_t { all, useful, useful_at_end };
+  void tie_companions(Request& request, Tie which, std::optional<std::uint64_t> computed = {}) {
+    if (groups_.owners()) tie_all_companions(request, which, computed);
+  }
+  void tie_all_companions(Request& request, Tie which, std::optional<std::uint64_t> computed);
+  void tie_companion(Request& request, std::size_t group, const UnchainedBlock& block, Tie which);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
   void give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use);
   void check_slots(Index index) const;

@@ -450,6 +450,7 @@ void Requests::become_ready(Index index) {
   if (r.layers == 0) make_tables(r);
   for (std::vector<SlotId>& own : r.own) own.clear();
   r.state = State::ready;
+  tie_companions(r, Tie::all);
   deadlines_.erase(index);
   withdraw_layers(r);
   if (!r.quarantined_until) count_ready(r);

@@ -16,9 +16,61 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
   if (tokens > std::uint64_t{r.blocks_now} * groups_.unit_tokens()) {
     return failure<Errc::invalid_argument, "the request has blocks for fewer tokens: extend() comes first">;
   }
+  tie_companions(r, Tie::useful, tokens);
   for (std::size_t g = 0; g < groups_.size(); ++g)
     give_up_before(r.parts[g], g, groups_.rules()[g].first_needed(tokens), last_use);
   return {};
+}
+
+/// Ties unchained blocks of the request, or only those that it gives up when `computed` tokens are computed, to the blocks with
+/// full attention at the same place. So the eviction policy decides about prefixes, and these blocks stay as long as the prefix
+/// that they belong to. A block that is never tied is evicted before all others.
+void Requests::tie_all_companions(Request& r, Tie which, std::optional<std::uint64_t> computed) {
+  if (r.parts[*groups_.owners()].prefix.length == 0) return;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::uint32_t end = computed ? groups_.rules()[g].first_needed(*computed) : std::numeric_limits<std::uint32_t>::max();
+    for (const UnchainedBlock& each : r.parts[g].unchained) {
+      if (each.block >= end) break;
+      tie_companion(r, g, each, which);
+    }
+  }
+}
+
+void Requests::tie_companion(Request& r, std::size_t group, const UnchainedBlock& each, Tie which) {
+  const GroupRule& rule = groups_.rules()[group];
+  TieredPool& pool = groups_.pool_of(group);
+  const BlockRef block = each.prefix.last();
+  const bool wanted = pool.residency().tree().companion(block, Tier::device) == Companion::wanted;
+  if (!wanted && which != Tie::all && !useful(r, group, each.block, which == Tie::useful_at_end)) return;
+  GroupPart& part = r.parts[group];
+  if (each.block < part.tied_from || each.block > part.tied_to) part.tied_from = each.block;
+  part.tied_to = each.block + 1;
+  const std::uint32_t end = (each.block + 1) * rule.units_per_block();
+  const std::uint32_t first = rule.first_needed(std::uint64_t{end} * groups_.unit_tokens());
+  const bool ends_hit = part.tied_from <= first && !rule.config().optional;
+  if (wanted && !ends_hit) return;
+  const std::size_t owners = *groups_.owners();
+  TieredPool& of_owners = groups_.pool_of(owners);
+  const Prefix prefix = r.parts[owners].prefix;
+  const std::uint32_t depth = std::min((end - 1) / groups_.rules()[owners].units_per_block(), prefix.length - 1);
+  of_owners.tie(of_owners.residency().tree().at(prefix, depth), pool, block, ends_hit);
+}
+
+/// Returns true if a later request probably needs the block. A hit needs the blocks before its end, and it ends where the prompt
+/// ends, where the prompt left what was cached before, or (`ends`) where the request has ended; or a little earlier, because the
+/// next prompt may differ from there on.
+bool Requests::useful(const Request& r, std::size_t group, std::uint32_t block, bool ends) const {
+  constexpr std::uint32_t earlier = 2;  // possible ends of hits
+  const GroupRule& rule = groups_.rules()[group];
+  if (rule.config().kind == GroupKind::recurrent) return true;  // the caller chooses which states there are
+  const std::size_t owners = *groups_.owners();
+  const std::uint32_t shared = r.parts[owners].committed * groups_.rules()[owners].units_per_block();
+  for (std::uint32_t end : {r.key_count, r.known, ends ? shared : 0}) {
+    end -= end % groups_.alignment();
+    const std::uint64_t least = end - std::min(end, earlier * groups_.alignment());
+    if (block < rule.full_blocks(end) && block >= rule.first_needed(least * groups_.unit_tokens())) return true;
+  }
+  return false;
 }
 
 /// Gives up the part's blocks before `first`. Shared blocks are unpinned: they stay cached until they are evicted. The slots of
@@ -146,6 +198,9 @@ void Requests::commit_chain(Request& r, std::size_t group, std::span<const Block
       {part.prefix, computed, slots, from, r.tenant, ModelGroups::id_of(group), written, r.stamp}, duplicates_);
   part.committed = part.prefix.length;
   for (std::size_t i = known; i < duplicates_.size(); ++i) part.redundant.push_back(duplicates_[i].own);
+  if (duplicates_.size() > known && group == groups_.owners()) {
+    r.known = (duplicates_.back().block + 1) * groups_.rules()[group].units_per_block();
+  }
 }
 
 void Requests::commit_unchained(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
@@ -157,8 +212,16 @@ void Requests::commit_unchained(Request& r, std::size_t group, std::span<const B
     if (groups_.is_null(group, own)) continue;
     const BlockKey key = groups_.key_in(group, keys, block);
     const std::size_t known = duplicates_.size();
-    const Prefix prefix = groups_.pool_of(group).commit(
-        {{}, {&key, 1}, {&own, 1}, block, r.tenant, ModelGroups::id_of(group), written, r.stamp}, duplicates_);
+    const Prefix prefix = groups_.pool_of(group).commit({.held = {},
+                                                         .keys = {&key, 1},
+                                                         .slots = {&own, 1},
+                                                         .first_in_table = block,
+                                                         .tenant = r.tenant,
+                                                         .group = ModelGroups::id_of(group),
+                                                         .written = written,
+                                                         .stamp = r.stamp,
+                                                         .companion = groups_.owners().has_value()},
+                                                        duplicates_);
     if (prefix.length == 0) return;
     part.unchained.push_back({block, prefix, duplicates_.size() > known});
   }

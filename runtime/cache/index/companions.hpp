@@ -9,27 +9,42 @@
 
 namespace terrace {
 
-/// Blocks that stand alone and are of use only together with a block of a prefix, their *owner*: the chunks of a sliding window,
-/// or the states of a recurrent layer, at one place of a prompt (OffloadOrder::beside).
+class Residency;
+
+/// The companions of the owners in one Residency: blocks that stand alone and are of use only together with a block of a prefix,
+/// their *owner*. Examples are the blocks of a sliding window, or the states of a recurrent layer, at one place of a prompt.
 ///
-/// Names only: a block may have left the tree. An owner forgets its companions when it leaves the host tier. Threads: the
-/// manager's.
+/// Names only: a companion may have left its tree. An owner forgets its companions when its last copy in memory goes. Threads:
+/// the manager's.
 class Companions {
  public:
+  /// `in` has the companion, and outlives this object.
+  struct Block {
+    Residency* in = nullptr;
+    BlockKey key;
+    bool ends_hit = false;  ///< a hit can end after the owner: the companions that it needs are there
+  };
+
   [[nodiscard]] bool empty() const { return by_owner_.empty(); }
-  /// Does nothing if the owner has this companion.
-  void add(const BlockKey& owner, const BlockKey& companion) {
+  /// If the owner has this companion already, only `ends_hit` can become true.
+  void add(const BlockKey& owner, const Block& companion) {
     const auto [begin, end] = by_owner_.equal_range(owner);
-    const bool known = std::any_of(begin, end, [&](const auto& each) { return each.second == companion; });
-    if (!known) by_owner_.emplace(owner, companion);
+    const auto same = [&](const auto& each) { return each.second.in == companion.in && each.second.key == companion.key; };
+    if (const auto known = std::find_if(begin, end, same); known != end) known->second.ends_hit |= companion.ends_hit;
+    else by_owner_.emplace(owner, companion);
   }
-  /// Calls `visit(companion)` for each companion of the owner, and forgets them.
+  [[nodiscard]] bool ends_hit(const BlockKey& owner) const {
+    const auto [begin, end] = by_owner_.equal_range(owner);
+    return std::any_of(begin, end, [](const auto& each) { return each.second.ends_hit; });
+  }
+  /// Calls `visit(companion)` for each companion of the owner.
   template <class Visit>
-  void take(const BlockKey& owner, const Visit& visit) {
+  void for_each(const BlockKey& owner, const Visit& visit) const {
     const auto [begin, end] = by_owner_.equal_range(owner);
     for (auto each = begin; each != end; ++each) visit(each->second);
-    by_owner_.erase(begin, end);
   }
+  void forget(const BlockKey& owner) { by_owner_.erase(owner); }
+  void clear() { by_owner_.clear(); }
   [[nodiscard]] std::size_t size() const { return by_owner_.size(); }
   [[nodiscard]] std::size_t of(const BlockKey& owner) const { return by_owner_.count(owner); }
   [[nodiscard]] std::size_t bytes_held() const {
@@ -38,7 +53,7 @@ class Companions {
   }
 
  private:
-  std::unordered_multimap<BlockKey, BlockKey, std::hash<BlockKey>> by_owner_;
+  std::unordered_multimap<BlockKey, Block, std::hash<BlockKey>> by_owner_;
 };
 
 }  // namespace terrace

@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <optional>
+
 namespace terrace {
 
 void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
@@ -43,6 +45,49 @@ void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
   stats_.dropped_clean += clean;
   stats_.dropped_lost += victims.size() - clean;
   residency_.drop(victims, tier);
+}
+
+void DeferredEviction::drop_victims(Run victims, Tier tier, std::uint32_t clean) {
+  if (!residency_.needs_companions()) return drop_now(victims, tier, clean);
+  pin_before({victims.node, victims.begin}, tier);
+  drop_now(victims, tier, clean);
+  drop_useless();
+}
+
+void DeferredEviction::pin_before(BlockRef block, Tier tier) {
+  if (block.depth == 0 || residency_.survives(block, tier)) return;
+  const PrefixTree& tree = residency_.tree();
+  const Prefix before = tree.first({block.node, block.depth + 1}, block.depth);
+  // A block that goes itself, with its own call, must not be pinned.
+  if (!residency_.ends_no_hit(before.last()) || residency_.copy(before.last(), tier).state() != CopyState::ready) return;
+  residency_.pin(before);
+  before_dropped_.push_back(before);
+}
+
+void DeferredEviction::drop_useless_before() {
+  const PrefixTree& tree = residency_.tree();
+  const Prefix before = before_dropped_.back();
+  before_dropped_.pop_back();
+  residency_.unpin(before);
+  const auto can_go = [&](BlockRef block) {
+    const auto rests = [&](Tier tier) { return residency_.copy(block, tier).at_rest() && !tree.any_staying_below(block, tier); };
+    return residency_.ends_no_hit(block) && !tree.pinned(block) && !residency_.copy(block, Tier::storage).present() &&
+           rests(Tier::device) && rests(Tier::host);
+  };
+  std::optional<BlockRef> next = tree.at(before, before.length - 1);
+  while (next && can_go(*next)) {
+    const BlockRef block = *next;
+    const bool on_device = residency_.copy(block, Tier::device).present();
+    const bool in_host = residency_.copy(block, Tier::host).present();
+    // Read before the drop, because a block without copies leaves the tree.
+    next.reset();
+    if (block.depth > 0) {
+      const BlockRef above = tree.parent(block);
+      if (residency_.copy(above, Tier::device).present() || residency_.copy(above, Tier::host).present()) next = above;
+    }
+    if (in_host) drop_now(block, Tier::host);
+    if (on_device) drop_now(block, Tier::device);
+  }
 }
 
 void DeferredEviction::not_needed(BlockRef block) {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 namespace terrace {
 
@@ -31,6 +32,16 @@ class DeferredEviction {
   /// The same for a run of victims on which no copy depends. `clean`: number of the blocks that have a copy in another tier; only
   /// for statistics.
   void drop_now(Run victims, Tier tier, std::uint32_t clean);
+  /// The same, and drops blocks that are of no use after that (drop_useless).
+  void drop_victims(Run victims, Tier tier, std::uint32_t clean);
+  /// Call this before the block loses its copy in this tier, and drop_useless() afterwards: it drops the blocks before it after
+  /// which no hit can end (Residency::ends_no_hit), if no copy of the block is left.
+  void will_drop(BlockRef block, Tier tier) {
+    if (residency_.needs_companions()) pin_before(block, tier);
+  }
+  void drop_useless() {
+    while (!before_dropped_.empty()) drop_useless_before();
+  }
   /// Call this when a request, or a write of the block, does not need the block any more. If the manager stores without caching
   /// (ManagerConfig::store_uncached), it drops the device copy of the block, and then those of the blocks before it. It stops at
   /// the first block that is pinned, read, to be stored, protected by keep(), in the host, or needed by another copy. Otherwise
@@ -43,9 +54,13 @@ class DeferredEviction {
   void end_keep(std::span<const BlockKey> keys);
 
  private:
+  void pin_before(BlockRef block, Tier tier);
+  void drop_useless_before();
+
   bool keeps_nothing_;
   Residency& residency_;
   ManagerStats& stats_;
+  std::vector<Prefix> before_dropped_;                                            ///< pinned
   boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> kept_;  ///< calls of keep() without end_keep()
 };
 

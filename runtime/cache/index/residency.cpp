@@ -78,6 +78,7 @@ Prefix Residency::extend_pinned(Prefix at, std::span<const BlockKey> keys, Tenan
 
 void Residency::hide_all() {
   tree_.hide_all();
+  companions_.clear();
   sample_.forget();
 }
 
@@ -85,18 +86,21 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
   TERRACE_CHECK(slots_of(tier).state(slot) == SlotState::held);
   slots_in(tier).change(slot, SlotState::filling);
+  want_companions(only(block), tier, Companion::wanted);
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
 
 void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source) {
   TERRACE_CHECK(slots.size() == run.size());
   device_.begin_load(slots, load, source);
+  want_companions(run, Tier::device, Companion::wanted);
   tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
 }
 
 void Residency::begin_swap_out(Run run, std::span<const SlotId> slots) {
   TERRACE_CHECK(slots.size() == run.size());
   arena_.change_all(slots, SlotState::held, SlotState::filling);
+  want_companions(run, Tier::host, Companion::wanted);
   tree_.fill({run.node, run.end}, Tier::host, slots, CopyState::filling);
 }
 
@@ -179,7 +183,7 @@ void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   } else {
     slots_in(tier).change(now.slot(), SlotState::quarantined);
   }
-  if (tier == Tier::host && !companions_.empty()) untie(std::span{&tree_.key(block), 1});
+  lose_owners(only(block), tier);
   tree_.set_copy(block, tier, {});
 }
 
@@ -187,6 +191,7 @@ void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
   TERRACE_CHECK(!copy(block, Tier::device).present());
   TERRACE_CHECK(device_.state(slot) == SlotState::held);
   device_.raise_fence(slot, written);
+  want_companions(only(block), Tier::device, Companion::wanted);
   become_ready(block, Tier::device, slot);
 }
 
@@ -203,23 +208,51 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
   record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(slots.size())), Tier::device);
 }
 
-void Residency::tie(BlockRef owner, BlockRef companion) {
-  TERRACE_CHECK(copy(owner, Tier::host).present());
-  companions_.add(tree_.key(owner), tree_.key(companion));
-  tree_.retain({companion.node, companion.depth + 1}, companion_retention, highest_priority);
+void Residency::tie(BlockRef owner, Residency& in, BlockRef companion, bool ends_hit) {
+  if (tree_.hidden(owner)) return;
+  bool there = false;
+  for (const Tier tier : memory_tiers) {
+    const bool here = copy(owner, tier).present();
+    in.tree_.set_companion(companion, tier, here ? Companion::wanted : Companion::unwanted);
+    there |= here;
+  }
+  TERRACE_CHECK(there);
+  companions_.add(tree_.key(owner), {&in, in.tree_.key(companion), ends_hit});
+  in.has_companions_ = true;
 }
 
-void Residency::untie(std::span<const BlockKey> owners) {
-  for (const BlockKey& owner : owners) {
-    companions_.take(owner, [this](const BlockKey& companion) {
-      const Prefix there = tree_.find(std::span{&companion, 1});
-      if (there.length == 1) tree_.retain(there, companion_retention, lowest_priority);
+void Residency::make_companion(BlockRef block) {
+  if (tree_.companion(block, Tier::device) != Companion::no) return;
+  for (const Tier tier : memory_tiers) tree_.set_companion(block, tier, Companion::unwanted);
+  has_companions_ = true;
+}
+
+bool Residency::is_companion(Prefix prefix) const {
+  return prefix.length == 1 && tree_.companion(prefix.last(), Tier::device) != Companion::no && policies_.rank();
+}
+
+void Residency::tell_companions(Run owners, Tier tier, Companion companion) {
+  if (tree_.hidden({owners.node, owners.begin})) return;  // a block of the same name may be here
+  for (std::uint32_t depth = owners.begin; depth < owners.end; ++depth) {
+    companions_.for_each(tree_.key({owners.node, depth}), [&](const Companions::Block& block) {
+      const Prefix found = block.in->tree_.find({&block.key, 1});
+      if (found.length > 0) block.in->tree_.set_companion(found.last(), tier, companion);
     });
   }
 }
 
+void Residency::forget_owners(Run owners, Tier tier) {
+  if (tree_.hidden({owners.node, owners.begin})) return;
+  tell_companions(owners, tier, Companion::unwanted);
+  const Tier other = tier == Tier::device ? Tier::host : Tier::device;
+  for (std::uint32_t depth = owners.begin; depth < owners.end; ++depth) {
+    const BlockRef owner{owners.node, depth};
+    if (!copy(owner, other).present()) companions_.forget(tree_.key(owner));
+  }
+}
+
 void Residency::drop(Run victims, Tier tier) {
-  if (tier == Tier::host && !companions_.empty()) untie(tree_.keys(victims));
+  lose_owners(victims, tier);
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
   forget_duplicates(victims);
   std::vector<SlotId>& slots = slots_of_copies(victims, tier);
@@ -243,7 +276,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
   if (const Copy in_host = copy(block, Tier::host); in_host.usable()) duplicates_.remove(in_host.slot());
-  if (tier == Tier::host && !companions_.empty()) untie(std::span{&tree_.key(block), 1});
+  lose_owners(only(block), tier);
   tree_.set_copy(block, tier, {});
   // A lent slot becomes a staging slot: it stays held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
@@ -273,11 +306,13 @@ void Residency::hold_evicting(BlockRef block, Tier tier) {
   TERRACE_CHECK(now.usable());
   slots_in(tier).add_reader(now.slot());
   slots_in(tier).set_evicting(now.slot(), true);
+  want_companions(only(block), tier, Companion::unwanted);
   show_state(block, tier, now.slot());
 }
 
 void Residency::hold_evicting(Run run, Tier tier) {
   slots_in(tier).add_readers(slots_of_copies(run, tier), true);
+  want_companions(run, tier, Companion::unwanted);
   tree_.change(run, tier, CopyState::evicting);
   forget_duplicates(run);
 }
@@ -301,6 +336,7 @@ void Residency::set_evicting(BlockRef block, Tier tier, bool evicting) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
   slots_in(tier).set_evicting(now.slot(), evicting);
+  want_companions(only(block), tier, evicting ? Companion::unwanted : Companion::wanted);
   show_state(block, tier, now.slot());
 }
 

@@ -111,7 +111,7 @@ class Residency {
   void unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
   /// A companion has no uses of its own.
   void touch(Prefix prefix, std::uint64_t stamp) {
-    if (companions_.empty() || !tree_.retained(prefix, companion_retention)) tree_.touch(prefix, stamp);
+    if (!has_companions_ || !is_companion(prefix)) tree_.touch(prefix, stamp);
   }
   std::uint32_t expect(Prefix prefix, const ExpectedUse& use) { return tree_.expect(prefix, use); }
   void end_request(std::uint64_t stamp, std::uint64_t output_tokens) { tree_.end_request(stamp, output_tokens); }
@@ -177,9 +177,20 @@ class Residency {
   /// Returns true if the block may have a copy in this tier: it is the first of its prefix, or the block before it has a copy in
   /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
-  /// Ties `companion`, which stands alone, to `owner`, which has a host copy: the host evicts it after all other blocks, until it
-  /// drops the copy of the owner; from then on before all others.
-  void tie(BlockRef owner, BlockRef companion);
+  /// Ties `companion`, a block that stands alone in the Residency `in`, to `owner`, which has a copy here: each tier evicts the
+  /// companion after all other blocks while it has the owner, and before all others while it has not. `ends_hit`: it is the last
+  /// companion that a hit needs which ends after the owner. Does nothing if the owner is hidden.
+  void tie(BlockRef owner, Residency& in, BlockRef companion, bool ends_hit = false);
+  /// In this group, no hit ends after a block to which no such companion was tied. So the last blocks of a prefix can be of no
+  /// use.
+  void need_companions(GroupId group) { needs_companions_ = group; }
+  [[nodiscard]] bool needs_companions() const { return needs_companions_.has_value(); }
+  /// Returns true if no hit can end after this block.
+  [[nodiscard]] bool ends_no_hit(BlockRef block) const {
+    return needs_companions_ && tree_.group(block) == *needs_companions_ && !companions_.ends_hit(tree_.key(block));
+  }
+  /// Makes a block that stands alone a companion without an owner, unless it is one already.
+  void make_companion(BlockRef block);
   /// Under InclusionPolicy lazy_exclusive: the block whose host copy is evicted first, because the block has a device copy, too.
   /// Nothing reads the host copy.
   [[nodiscard]] std::optional<BlockRef> duplicate() const { return duplicates_.first(); }
@@ -304,11 +315,18 @@ class Residency {
   void check_invariants() const;
 
  private:
-  /// Names the retention that gives a companion its priority. Other retentions are numbered from 1 on.
-  static constexpr RetentionId companion_retention{0xFFFF'FFFF'FFFF'FFFF};
-
-  /// These blocks have no host copy any more: their companions are of no use.
-  void untie(std::span<const BlockKey> owners);
+  [[nodiscard]] bool is_companion(Prefix prefix) const;
+  /// The tier gets copies of these blocks, or begins to evict them (unwanted), or keeps them after all.
+  void want_companions(Run owners, Tier tier, Companion companion) {
+    if (!companions_.empty()) tell_companions(owners, tier, companion);
+  }
+  /// The tier loses its copies of these blocks.
+  void lose_owners(Run owners, Tier tier) {
+    if (!companions_.empty()) forget_owners(owners, tier);
+  }
+  void forget_owners(Run owners, Tier tier);
+  void tell_companions(Run owners, Tier tier, Companion companion);
+  [[nodiscard]] static Run only(BlockRef block) { return {block.node, block.depth, block.depth + 1}; }
   [[nodiscard]] SlotAllocator& slots_in(Tier tier) { return tier == Tier::device ? device_ : arena_; }
   [[nodiscard]] std::vector<SlotId>& slots_of_copies(Run run, Tier tier);
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
@@ -346,7 +364,9 @@ class Residency {
   Quotas quotas_{tree_};
   SlotAllocator device_;
   SlotAllocator arena_;
-  Companions companions_;
+  Companions companions_;        ///< of the blocks here
+  bool has_companions_ = false;  ///< there have been companions among the blocks here
+  std::optional<GroupId> needs_companions_;
   Duplicates duplicates_;  ///< empty under other inclusion policies
   KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it is dropped
   ResidencySample sample_;

@@ -34,7 +34,7 @@ void Residency::check_invariants() const {
 
   std::array<std::uint64_t, tier_count> copies{};
   std::uint64_t duplicates = 0;
-  std::set<BlockKey> in_hosts;
+  std::set<BlockKey> in_memory;
   tree_.for_each([&](BlockRef block) {
     for (const Tier tier : {Tier::device, Tier::host}) {
       const Copy now = copy(block, tier);
@@ -50,7 +50,8 @@ void Residency::check_invariants() const {
       }
     }
     const Copy in_host = copy(block, Tier::host);
-    if (in_host.present() && !companions_.empty()) in_hosts.insert(tree_.key(block));
+    const bool owns = (in_host.present() || copy(block, Tier::device).present()) && !tree_.hidden(block);
+    if (owns && !companions_.empty()) in_memory.insert(tree_.key(block));
     const CopyState on_device = copy(block, Tier::device).state();
     const bool both = in_host.state() == CopyState::ready && (on_device == CopyState::ready || on_device == CopyState::busy);
     const bool listed = in_host.usable() && duplicates_.contains(in_host.slot());
@@ -72,7 +73,7 @@ void Residency::check_invariants() const {
   }
   TERRACE_CHECK(duplicates == duplicates_.size());
   std::size_t companions = 0;
-  for (const BlockKey& owner : in_hosts) companions += companions_.of(owner);
+  for (const BlockKey& owner : in_memory) companions += companions_.of(owner);
   TERRACE_CHECK(companions == companions_.size());
   TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
 }

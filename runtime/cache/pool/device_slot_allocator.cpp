@@ -43,10 +43,15 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   if (device.evicting_total() > 0 || device.closed_ready() > 0) return;
   while (device.count(SlotState::free) < slots) {
     const auto missing = static_cast<std::uint32_t>(slots - device.count(SlotState::free));
-    const auto most = static_cast<std::uint32_t>(evictions_for(missing));
+    const std::uint32_t most = victims_max(evictions_for(missing));
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, most, Quotas::Asker{tenant, missing});
     if (!victims || !drop_without_copying(*victims)) return;
   }
+}
+
+/// After each block that is lost, its companions are the next victims.
+std::uint32_t DeviceSlotAllocator::victims_max(std::uint64_t wanted) const {
+  return residency_.needs_companions() && !host_tier() ? 1 : static_cast<std::uint32_t>(wanted);
 }
 
 bool DeviceSlotAllocator::pump() {
@@ -72,7 +77,7 @@ bool DeviceSlotAllocator::pump() {
     const std::uint64_t evicting = device.evicting_open();
     const std::uint64_t evictions_wanted = evictions_for(promised_);
     if (evicting >= evictions_wanted) break;
-    const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);
+    const std::uint32_t wanted = victims_max(evictions_wanted - evicting);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
     if (!victims) break;  // transfers still read the others; pump() is called again when they end
     evict(*victims, SwapOutPurpose::evict);
@@ -138,7 +143,7 @@ std::uint32_t DeviceSlotAllocator::drop_without_copying(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
   if (!can_be_dropped(below)) return 0;
   const Run alike = alike_at_end(victims, below);
-  deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
+  deferred_eviction_.drop_victims(alike, Tier::device, below == Tier::device ? 0 : alike.size());
   return alike.size();
 }
 
@@ -245,7 +250,9 @@ std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
 }
 
 void DeviceSlotAllocator::give_up_chosen() {
+  for (const BlockRef block : chosen_) deferred_eviction_.will_drop(block, Tier::device);
   for (const BlockRef block : chosen_) deferred_eviction_.reader_gone(block, Tier::device);
+  deferred_eviction_.drop_useless();
   chosen_.clear();
 }
 

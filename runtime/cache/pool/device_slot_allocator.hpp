@@ -81,6 +81,7 @@ class DeviceSlotAllocator : PoolPart {
   /// The tenant of the waiter that gets the next slot if `on_their_way` evictions are under way, and the number of slots that
   /// this waiter still needs. Waiters get slots in order of arrival.
   [[nodiscard]] Quotas::Asker asker_behind(std::uint64_t on_their_way) const;
+  [[nodiscard]] std::uint32_t victims_max(std::uint64_t wanted) const;
 
   static constexpr std::size_t skipped_max = 8;
 

@@ -130,7 +130,7 @@ void NamedCopies::tie(const OffloadOrder& order, std::span<const BlockRef> compa
   const std::size_t first = order.beside.size() - companions.size();
   for (std::size_t depth = first; depth < found.front().length; ++depth) {
     const BlockRef owner = residency_.tree().at(found.front(), static_cast<std::uint32_t>(depth));
-    if (residency_.copy(owner, Tier::host).present()) residency_.tie(owner, companions[depth - first]);
+    if (residency_.copy(owner, Tier::host).present()) residency_.tie(owner, residency_, companions[depth - first]);
   }
 }
 

@@ -144,6 +144,7 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
     residency_.unpin(whole);
   }
   residency_.unpin(computed.held);
+  if (computed.companion && prefix.length > 0) residency_.make_companion(prefix.last());
   residency_.touch(prefix, computed.stamp);
   copy_down(from, prefix);
   return prefix;

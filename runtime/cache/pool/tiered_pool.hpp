@@ -51,6 +51,7 @@ struct ComputedBlocks {
   GroupId group;
   Fence written;            ///< the slots hold the blocks when compute reaches this point
   std::uint64_t stamp = 0;  ///< stamp of the request's last use
+  bool companion = false;   ///< an unchained block that is of use only with a block of another group (Companion)
 };
 
 /// The cached blocks of one size in all tiers: where each block has copies, the slots of each tier, and the transfers and writes
@@ -126,6 +127,11 @@ class TieredPool {
     residency_.unpin(prefix);
     if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
   }
+  /// Ties a block of the pool `of` to one of this pool.
+  void tie(BlockRef owner, TieredPool& of, BlockRef companion, bool ends_hit) {
+    residency_.tie(owner, of.residency_, companion, ends_hit);
+  }
+  void need_companions(GroupId group) { residency_.need_companions(group); }
   void retain(Prefix prefix, RetentionId id, Priority priority) { residency_.retain(prefix, id, priority); }
   void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
   void set_quota(TenantId tenant, TenantQuota quota) { residency_.set_quota(tenant, quota); }

@@ -17,6 +17,7 @@ class UsesPolicy final : public EvictionPolicy {
   explicit UsesPolicy(std::multiset<BlockKey>& used) : used_{used} {}
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
+  [[nodiscard]] bool knows_tenants() const override { return true; }
   void on_used(const BlockRun& blocks, std::uint64_t, std::uint32_t) override {
     used_.insert(blocks.keys.begin(), blocks.keys.end());
   }
