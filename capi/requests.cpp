@@ -163,15 +163,16 @@ std::string name_of_row(const terrace_table& table, std::uint32_t row) {
   return "row " + std::to_string(row) + " of the table of group " + std::to_string(table.group);
 }
 
-/// Throws if the row of the request in a table does not exist, is another request's, or is too short for `units`.
-void check_row(const terrace_cache& cache, const Live& live, const terrace_table& table, std::uint32_t row, std::uint32_t units) {
+/// Throws if the row of the request in a table does not exist, is another request's, or is too short for the wanted units.
+void check_row(const terrace_cache& cache, const Live& live, const terrace_table& table, std::uint32_t row,
+               std::uint32_t wanted) {
   if (row >= table.row_count) {
     throw std::invalid_argument{name_of_row(table, row) + " does not exist: row_count is " + std::to_string(table.row_count)};
   }
   const std::size_t has =
       value_of(cache.cache().block_table(live.lease, GroupId{static_cast<std::uint16_t>(table.group)})).size();
   const std::uint32_t each = cache.units_per_block[table.group];
-  const std::size_t will_have = each == 0 ? has : std::max<std::size_t>(has, units_of(units, each));
+  const std::size_t will_have = each == 0 ? has : std::max<std::size_t>(has, units_of(wanted, each));
   if (table.lengths[row] <= has && will_have <= table.stride) return;
   throw std::invalid_argument{name_of_row(table, row) + " has " + std::to_string(table.lengths[row]) + " entries of at most " +
                               std::to_string(table.stride) + "; the request has " + std::to_string(has) + ", and will have " +
