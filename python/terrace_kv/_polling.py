@@ -142,7 +142,7 @@ class Polled(Uncopied):
         self._log = _log_function(log)
         self._handle: c_void_p | None = None
         self._lock = threading.RLock()
-        self._sleepers: weakref.WeakSet[_Bell] = weakref.WeakSet()
+        self._sleepers: set[_Bell] = set()
         self._arrivals = 0  # a number that grows with each arrival
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -207,7 +207,7 @@ class Polled(Uncopied):
 
     def _wake_threads(self) -> None:
         """Wakes all waiting threads, so that they check their conditions. The lock is held."""
-        for bell in self._sleepers:
+        for bell in list(self._sleepers):  # one of them may be collected meanwhile
             bell.ring()
 
     def _until(self, done: Callable[[], bool], end: float | None = None) -> bool:
@@ -228,9 +228,7 @@ class Polled(Uncopied):
         """Returns a function that waits for the descriptor, a bell, the next deadline or this time. The lock is held now, and
         must not be held when the function is called."""
         time_left = min(self._next_poll(self._open()), nanoseconds(seconds))
-        bell = _Bell(self._fd(self._open()))
-        self._sleepers.add(bell)
-        return lambda: bell.wait(time_left)
+        return _Sleep(self, _Bell(self._fd(self._open())), time_left)
 
     def fileno(self) -> int:
         """A descriptor that is readable when poll() has something."""
@@ -308,7 +306,7 @@ class Polled(Uncopied):
     def _forked(self) -> None:
         """In a child process: the store or cache continues only in the parent. The library has closed its descriptors here."""
         self._lock = threading.RLock()
-        self._sleepers = weakref.WeakSet()
+        self._sleepers = set()
         self._handle = None
         self._end = f"the {self._what} belongs to process {self._process}, which was forked; this process must open one of its own"
         self._let_go()
@@ -337,9 +335,26 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class _Sleep:
+    """The wait of one thread. The bell is rung only while this object exists, also if an exception comes before the wait."""
+
+    __slots__ = ("_bell", "_polled", "_time_left")
+
+    def __init__(self, polled: Polled, bell: _Bell, time_left: int) -> None:
+        self._polled, self._bell, self._time_left = polled, bell, time_left
+        polled._sleepers.add(bell)
+
+    def __call__(self) -> None:
+        self._bell.wait(self._time_left)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_bell"):
+            with self._polled._lock:
+                self._polled._sleepers.discard(self._bell)
+
+
 class _Bell:
-    """Lets one thread wait for a descriptor, and wakes it. Its descriptors are closed with it, also if an exception has ended the
-    wait, or has come before it."""
+    """Lets one thread wait for a descriptor, and wakes it. Its descriptors are closed with it."""
 
     _watched = _own = -1
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <memory_resource>
 #include <unordered_map>
 
 namespace terrace {
@@ -53,7 +54,8 @@ class Companions {
   }
 
  private:
-  std::unordered_multimap<BlockKey, Block, std::hash<BlockKey>> by_owner_;
+  std::pmr::unsynchronized_pool_resource memory_;  ///< keeps the memory of elements for later ones
+  std::pmr::unordered_multimap<BlockKey, Block, std::hash<BlockKey>> by_owner_{&memory_};
 };
 
 }  // namespace terrace
