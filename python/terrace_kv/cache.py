@@ -306,7 +306,7 @@ class Step:
         self._reference = byref(self._given)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_reference" in self.__dict__:
+        if "_reference" in self.__dict__ and value is not self.__dict__.get(name):  # += assigns the same array
             raise AttributeError(f"{name} cannot be replaced, because the library has the address of its array; write {name}[:] = ...")
         super().__setattr__(name, value)
 

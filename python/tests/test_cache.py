@@ -482,6 +482,9 @@ def test_a_step_touches_nothing_outside_of_its_arrays(engine):
         assert len(request.chain) == 18
         with pytest.raises(AttributeError, match="tokens cannot be replaced"):
             step.tokens = numpy.zeros(2, numpy.uint32)
+        step.computed += 1
+        assert step.computed.tolist() == [1, 1]
+        step.computed -= 1
         with pytest.raises(ValueError, match="written is 18446744073709551616"):
             engine.cache.step(step, 1, written=2**64)
         with pytest.raises(ValueError, match="written is -1"):
