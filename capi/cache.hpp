@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,6 +54,7 @@ struct terrace_cache {
         units_per_block.push_back(group.kind == terrace::GroupKind::cross ? 0 : group.block_tokens / unit_tokens);
       }
     }
+    if (options.request_units_max > terrace::HashUnits{}) units_max = options.request_units_max.value();
     region_lists = options.groups.empty() ? options.pools.size() : options.groups.size();
     for (const terrace::PoolOptions& pool : options.pools) block_bytes.push_back(terrace::count(pool.block_bytes));
     points.resize(options.ranks.size());
@@ -76,6 +78,7 @@ struct terrace_cache {
 
   /// By group: hash units of a block; 0 for a group whose blocks are not of the sequence (cross attention).
   std::vector<std::uint32_t> units_per_block = {1};
+  std::uint32_t units_max = std::numeric_limits<std::uint32_t>::max();  ///< the most units of a request
   std::uint32_t unit_tokens = 0;               ///< of a hash unit; 0: there are no groups, and tokens are not known
   std::size_t region_lists = 1;                ///< lists of regions of a rank: one for each group, or each pool
   std::vector<uint64_t> points;                ///< by rank: the last point of terrace_cache_signal()

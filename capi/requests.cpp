@@ -163,16 +163,18 @@ std::string name_of_row(const terrace_table& table, std::uint32_t row) {
   return "row " + std::to_string(row) + " of the table of group " + std::to_string(table.group);
 }
 
-/// Throws if the row of the request in a table does not exist, is another request's, or is too short for the wanted units.
-void check_row(const terrace_cache& cache, const Live& live, const terrace_table& table, std::uint32_t row,
+/// Throws if the row of the request in a table does not exist, is another request's, or is too short. The request has slots for
+/// `have`, and will have them for `wanted`.
+void check_row(const terrace_cache& cache, const Live& live, const terrace_table& table, std::uint32_t row, HashUnits have,
                std::uint32_t wanted) {
   if (row >= table.row_count) {
     throw std::invalid_argument{name_of_row(table, row) + " does not exist: row_count is " + std::to_string(table.row_count)};
   }
-  const std::size_t has =
-      value_of(cache.cache().block_table(live.lease, GroupId{static_cast<std::uint16_t>(table.group)})).size();
   const std::uint32_t each = cache.units_per_block[table.group];
-  const std::size_t will_have = each == 0 ? has : std::max<std::size_t>(has, units_of(wanted, each));
+  const GroupId group{static_cast<std::uint16_t>(table.group)};
+  const std::size_t has =
+      each == 0 ? value_of(cache.cache().block_table(live.lease, group)).size() : units_of(have.value(), each);
+  const std::size_t will_have = each == 0 ? has : units_of(wanted, each);
   if (table.lengths[row] <= has && will_have <= table.stride) return;
   throw std::invalid_argument{name_of_row(table, row) + " has " + std::to_string(table.lengths[row]) + " entries of at most " +
                               std::to_string(table.stride) + "; the request has " + std::to_string(has) + ", and will have " +
@@ -181,7 +183,7 @@ void check_row(const terrace_cache& cache, const Live& live, const terrace_table
 
 void serve(const terrace_cache& owner, Live& live, const StepOfOne& step) {
   Cache& cache = owner.cache();
-  HashUnits have = value_of(cache.units(live.lease));
+  const HashUnits have = value_of(cache.units(live.lease));
   KeyChain& chain = live.chain->keys;
   const std::uint32_t unit = chain.block_tokens();
   const std::uint64_t sequence = live.chain->tokens() + step.tokens.size();
@@ -189,8 +191,9 @@ void serve(const terrace_cache& owner, Live& live, const StepOfOne& step) {
     throw std::invalid_argument{"the number of computed tokens is " + std::to_string(step.computed) + ", and the sequence has " +
                                 std::to_string(sequence)};
   }
-  const std::uint32_t wanted = units_of(std::max(step.needed, sequence), unit);
-  for (const terrace_table& table : step.tables) check_row(owner, live, table, step.row, std::max(have.value(), wanted));
+  // A request never gets more than units_max, so extend() adds fewer then.
+  const std::uint32_t wanted = std::max(have.value(), std::min(units_of(std::max(step.needed, sequence), unit), owner.units_max));
+  for (const terrace_table& table : step.tables) check_row(owner, live, table, step.row, have, wanted);
   chain.append(step.tokens);
   const std::size_t full = step.computed / unit;
   if (full > live.committed) {

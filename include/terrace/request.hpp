@@ -187,7 +187,7 @@ enum class GroupState : std::uint8_t {
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// What a request waited for, and how long. Loads from several sources run at the same time, so the sum of these times can be
+/// The waits of a request, by their reasons. Loads from several sources run at the same time, so the sum of these times can be
 /// longer than the wait. All 0 for a request that was ready at once.
 struct RequestWaits {
   Duration looking{};           ///< for the answer of the shared store, or for the end of a prefetch

@@ -21,7 +21,7 @@ namespace {
 /// A group of a sliding window drops the blocks to which no later token attends.
 TEST(CapiCacheGroups, of_a_window_drop_what_is_behind_it) {
   terrace_open_options options = made<terrace_open_options>();
-  options.config = "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 40\nnull-block = true\n"
+  options.config = "request-units-max = 6\n[[pool]]\nblock-bytes = 4096\ndevice-blocks = 40\nnull-block = true\n"
                    "[[group]]\nblock-tokens = 4\npool = 0\n[[group]]\nkind = \"sliding-window\"\nspan-tokens = 4\nblock-tokens = "
                    "4\npool = 0\n";
   terrace_cache* cache = nullptr;
@@ -51,6 +51,10 @@ TEST(CapiCacheGroups, of_a_window_drop_what_is_behind_it) {
   std::uint32_t state = 0;
   EXPECT_EQ(terrace_cache_group_state(cache, id, 1, &state), TERRACE_OK);
   EXPECT_EQ(state, TERRACE_GROUP_SERVES);
+  const std::uint64_t lookahead = 100;
+  step.needed_tokens = &lookahead;
+  EXPECT_EQ(terrace_cache_step(cache, &step), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(lengths, (std::array<std::uint32_t, 2>{6, 6})) << "a request has at most request-units-max";
   EXPECT_EQ(terrace_cache_release(cache, &id, 1, nullptr), TERRACE_OK);
 
   terrace_root root = made<terrace_root>();

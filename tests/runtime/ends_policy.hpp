@@ -1,6 +1,6 @@
 #pragma once
 
-#include "radix/eviction/lru_policy.hpp"
+#include "tests/runtime/watching_lru.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 namespace terrace::test {
 
 /// LRU that notes the ends of requests, and the leaves that become candidates. The list must outlive it.
-class EndsPolicy final : public EvictionPolicy {
+class EndsPolicy final : public WatchingLru {
  public:
   /// The end of a request, or a candidate that it was the last to use.
   struct Noted {
@@ -20,21 +20,14 @@ class EndsPolicy final : public EvictionPolicy {
 
   explicit EndsPolicy(std::vector<Noted>& noted) : noted_{noted} {}
 
-  [[nodiscard]] bool follows_blocks() const override { return true; }
   void on_ended(std::uint64_t stamp, std::uint64_t output_tokens) override { noted_.push_back({stamp, output_tokens}); }
   void on_evictable(const Leaf& leaf) override {
     noted_.push_back({leaf.last_use, std::nullopt});
-    lru_.on_evictable(leaf);
+    WatchingLru::on_evictable(leaf);
   }
-  void on_unevictable(NodeId node) override { lru_.on_unevictable(node); }
-  [[nodiscard]] std::optional<NodeId> victim() const override { return lru_.victim(); }
-  [[nodiscard]] std::size_t candidates() const override { return lru_.candidates(); }
-  [[nodiscard]] std::size_t bytes_held() const override { return lru_.bytes_held(); }
-  void check_invariants() const override { lru_.check_invariants(); }
 
  private:
   std::vector<Noted>& noted_;
-  LruPolicy lru_;
 };
 
 }  // namespace terrace::test

@@ -227,7 +227,7 @@ class Requests {
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   [[nodiscard]] bool waits_for_prefetch(Index index, std::span<const BlockKey> usable);
   void stop_looking(Index index);
-  /// What the request has waited for is there: adds the time since phase_begun.
+  /// The request ends one of its waits: adds the time since phase_begun to `waited`.
   void end_phase(Request& request, Duration& waited) const {
     waited += state_.now - request.phase_begun;
     request.phase_begun = state_.now;

@@ -161,6 +161,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
     const GroupHit& hit = hit_.groups[g];
     GroupPart& part = r.parts[g];
     TieredPool& pool = groups_.pool_of(g);
+    const bool samples = is_first && pool.sample().on();
     part.serves = hit.serves;
     part.on_device = groups_.rules()[g].chained() && hit.found.on_device == hit.found.prefix.length;
     part.first = hit.first;
@@ -169,12 +170,12 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
     r.joined = std::max(r.joined, hit.found.filling * groups_.rules()[g].units_per_block());
     if (groups_.rules()[g].chained()) {
       part.prefix = hit.found.prefix;
-      if (is_first) pool.sample().used(groups_.keys_in(g, keys, 0).first(part.prefix.length));
+      if (samples) pool.sample().used(groups_.keys_in(g, keys, 0).first(part.prefix.length));
       pool.hit(hit.found, r.stamp);
     }
     for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
       part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
-      if (is_first) pool.sample().used(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
+      if (samples) pool.sample().used(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
       pool.hit(hit.unchained[i], r.stamp);
     }
   }

@@ -1,8 +1,8 @@
 // An engine tells when a prefix is used next: the eviction policies get it as a number of uses, by the pace of requests.
 
-#include "radix/eviction/lru_policy.hpp"
 #include "runtime/cache/control/use_pace.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "tests/runtime/watching_lru.hpp"
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(UsePaceTest, tells_how_many_uses_come_in_a_time) {
 }
 
 /// LRU that notes what is expected. The list must outlive it.
-class NotingPolicy final : public EvictionPolicy {
+class NotingPolicy final : public WatchingLru {
  public:
   struct Noted {
     std::size_t blocks = 0;
@@ -47,18 +47,10 @@ class NotingPolicy final : public EvictionPolicy {
 
   explicit NotingPolicy(std::vector<Noted>& noted) : noted_{noted} {}
 
-  [[nodiscard]] bool follows_blocks() const override { return true; }
   void on_expected(const BlockRun& blocks, const ExpectedUse& use) override { noted_.push_back({blocks.keys.size(), use.at}); }
-  void on_evictable(const Leaf& leaf) override { lru_.on_evictable(leaf); }
-  void on_unevictable(NodeId node) override { lru_.on_unevictable(node); }
-  [[nodiscard]] std::optional<NodeId> victim() const override { return lru_.victim(); }
-  [[nodiscard]] std::size_t candidates() const override { return lru_.candidates(); }
-  [[nodiscard]] std::size_t bytes_held() const override { return lru_.bytes_held(); }
-  void check_invariants() const override { lru_.check_invariants(); }
 
  private:
   std::vector<Noted>& noted_;
-  LruPolicy lru_;
 };
 
 class EngineExpectedUses : public CacheFixture {

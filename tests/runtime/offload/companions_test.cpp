@@ -1,5 +1,5 @@
-#include "radix/eviction/lru_policy.hpp"
 #include "tests/runtime/offload/offload_fixture.hpp"
+#include "tests/runtime/watching_lru.hpp"
 
 #include <optional>
 #include <set>
@@ -10,28 +10,6 @@
 
 namespace terrace {
 namespace {
-
-/// LRU that notes which blocks are used. The list must outlive it.
-class UsesPolicy final : public EvictionPolicy {
- public:
-  explicit UsesPolicy(std::multiset<BlockKey>& used) : used_{used} {}
-
-  [[nodiscard]] bool follows_blocks() const override { return true; }
-  [[nodiscard]] bool knows_tenants() const override { return true; }
-  void on_used(const BlockRun& blocks, std::uint64_t, std::uint32_t) override {
-    used_.insert(blocks.keys.begin(), blocks.keys.end());
-  }
-  void on_evictable(const Leaf& leaf) override { lru_.on_evictable(leaf); }
-  void on_unevictable(NodeId node) override { lru_.on_unevictable(node); }
-  [[nodiscard]] std::optional<NodeId> victim() const override { return lru_.victim(); }
-  [[nodiscard]] std::size_t candidates() const override { return lru_.candidates(); }
-  [[nodiscard]] std::size_t bytes_held() const override { return lru_.bytes_held(); }
-  void check_invariants() const override { lru_.check_invariants(); }
-
- private:
-  std::multiset<BlockKey>& used_;
-  LruPolicy lru_;
-};
 
 class OffloadCompanions : public Offload {
  protected:
@@ -126,7 +104,7 @@ TEST_F(OffloadCompanions, each_block_belongs_to_one_of_the_last_blocks) {
 TEST_F(OffloadCompanions, have_no_uses_of_their_own) {
   std::multiset<BlockKey> used;
   ManagerConfig config = sizes(6, KeyOrder::prefix);
-  config.policy = [&](std::uint32_t) { return std::make_unique<UsesPolicy>(used); };
+  config.policy = [&](std::uint32_t) { return std::make_unique<test::UsesPolicy>(used); };
   make(config);
   fill(owners);
   EXPECT_EQ(used.count(owners.front()), 1U);

@@ -1,9 +1,9 @@
 // Blocks of a window belong to the prefix at the same place: they stay with it, and go after it (Companion).
 
-#include "radix/eviction/lru_policy.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "tests/runtime/watching_lru.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,28 +14,6 @@
 
 namespace terrace {
 namespace {
-
-/// LRU that notes which blocks are used. The set must outlive it.
-class UsesPolicy final : public EvictionPolicy {
- public:
-  explicit UsesPolicy(std::multiset<BlockKey>& used) : used_{used} {}
-
-  [[nodiscard]] bool follows_blocks() const override { return true; }
-  [[nodiscard]] bool knows_tenants() const override { return true; }
-  void on_used(const BlockRun& blocks, std::uint64_t, std::uint32_t) override {
-    used_.insert(blocks.keys.begin(), blocks.keys.end());
-  }
-  void on_evictable(const Leaf& leaf) override { lru_.on_evictable(leaf); }
-  void on_unevictable(NodeId node) override { lru_.on_unevictable(node); }
-  [[nodiscard]] std::optional<NodeId> victim() const override { return lru_.victim(); }
-  [[nodiscard]] std::size_t candidates() const override { return lru_.candidates(); }
-  [[nodiscard]] std::size_t bytes_held() const override { return lru_.bytes_held(); }
-  void check_invariants() const override { lru_.check_invariants(); }
-
- private:
-  std::multiset<BlockKey>& used_;
-  LruPolicy lru_;
-};
 
 class GroupCompanions : public test::CacheFixture {
  protected:
@@ -177,7 +155,7 @@ TEST_F(GroupCompanions, that_leave_the_window_of_a_request_stay_if_a_hit_needs_t
 TEST_F(GroupCompanions, have_no_uses_of_their_own) {
   std::multiset<BlockKey> used;
   ManagerConfig config = model(20);
-  config.policy = [&](std::uint32_t) { return std::make_unique<UsesPolicy>(used); };
+  config.policy = [&](std::uint32_t) { return std::make_unique<test::UsesPolicy>(used); };
   make(config);
   run(1, prompt(4));
   run(2, prompt(4));
