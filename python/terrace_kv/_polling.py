@@ -25,7 +25,7 @@ from ._keys import Keys, Names, keys_of_names
 from ._library import NEVER, TerraceError, check, error_of, lib
 from ._structures import Uncopied, c_text
 
-Self = TypeVar("Self", bound="Polled")
+Self = TypeVar("Self", bound="Closing")
 
 
 class Returned:
@@ -125,7 +125,37 @@ class Waiter:
             await self._future
 
 
-class Polled(Uncopied):
+class Closing(Uncopied):
+    """The base of objects whose handle of the library ends by close()."""
+
+    _handle: c_void_p | None
+
+    def close(self) -> None:
+        """Ends all work, and releases everything. A second call does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            try:
+                self.close()
+            except TerraceError:
+                pass
+
+    @property
+    def closed(self) -> bool:
+        """True after close(), and in a child process that a fork has made."""
+        return self._handle is None
+
+
+class Polled(Closing):
     """A handle of the library that threads and event loops poll: what a Store and an OffloadCache share.
 
     Threads: `_lock` guards everything, and is not held during a wait. Each waiting thread polls for all threads, and rings the
@@ -278,30 +308,6 @@ class Polled(Uncopied):
             loop.remove_reader(descriptor)
 
     # ---- the end
-
-    def close(self, timeout: float | None = None) -> None:
-        """Ends all work, and releases all memory."""
-        raise NotImplementedError
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            try:
-                self.close()
-            except TerraceError:
-                pass
-
-    @property
-    def closed(self) -> bool:
-        """True after close(), and in a child process that a fork has made."""
-        return self._handle is None
 
     def _forked(self) -> None:
         """In a child process: the store or cache continues only in the parent. The library has closed its descriptors here."""

@@ -8,20 +8,19 @@ import threading
 from array import array
 from collections.abc import Iterable, Sequence
 from ctypes import byref, c_uint32, c_void_p
-from types import TracebackType
 
 from . import _interface
 from ._caches import CHANGE
 from ._keys import KEY_BYTES, Keys
 from ._library import check, error_of, lib
 from ._offload_types import Change, ChangeKind
-from ._polling import nanoseconds, tell_of_forks
-from ._structures import Uncopied, in_range
+from ._polling import Closing, nanoseconds, tell_of_forks
+from ._structures import in_range
 
 _NO_KEY = bytes(KEY_BYTES)
 
 
-class EventPublisher(Uncopied):
+class EventPublisher(Closing):
     """Publishes over ZeroMQ which blocks are cached where, in the format of vLLM, for routers that send a prompt to the engine
     that has most of it (docs/events.md):
 
@@ -189,23 +188,6 @@ class EventPublisher(Uncopied):
         with self._lock:
             handle, self._handle = self._handle, None
             lib.terrace_event_publisher_destroy(handle)
-
-    @property
-    def closed(self) -> bool:
-        """True after close(), and in a child process that a fork has made."""
-        return self._handle is None
-
-    def __enter__(self) -> EventPublisher:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            self.close()
 
     def _open(self) -> c_void_p:
         if self._handle is None:
