@@ -42,6 +42,7 @@ struct terrace_cache {
     terrace::Lease lease;
     std::shared_ptr<terrace_chain::Keys> chain;
     std::size_t committed = 0;  ///< keys of the chain that were committed
+    std::uint64_t serial = 0;   ///< unlike the id, never that of an earlier request
   };
 
   terrace_cache(const terrace::CacheSystemOptions& options, std::unique_ptr<terrace::capi::FunctionSink> log)
@@ -75,6 +76,7 @@ struct terrace_cache {
   /// None if the cache owns the slots of its devices, and at the end.
   mutable std::optional<terrace::OffloadCache> offload;
   boost::unordered_flat_map<std::uint64_t, Live> live;  ///< by id
+  std::uint64_t acquired = 0;                           ///< requests so far
 
   /// By group: hash units of a block; 0 for a group whose blocks are not of the sequence (cross attention).
   std::vector<std::uint32_t> units_per_block = {1};

@@ -157,6 +157,7 @@ struct StepOfOne {
   bool advances = false;
   std::span<const terrace_table> tables{};
   std::uint32_t row = 0;  ///< of the request in the tables
+  const std::uint64_t* row_owners = nullptr;
 };
 
 std::string name_of_row(const terrace_table& table, std::uint32_t row) {
@@ -181,6 +182,17 @@ void check_row(const terrace_cache& cache, const Live& live, const terrace_table
                               std::to_string(will_have)};
 }
 
+/// Throws if the row of the request has entries of another one. The row exists.
+void check_owner(const Live& live, const StepOfOne& step) {
+  if (step.row_owners == nullptr) return;
+  for (const terrace_table& table : step.tables) {
+    if (table.lengths[step.row] == 0 || step.row_owners[step.row] == live.serial) continue;
+    throw std::invalid_argument{name_of_row(table, step.row) +
+                                " has the entries of another request; set its length to 0 when that request has ended, and give "
+                                "each request of a step a row of its own"};
+  }
+}
+
 void serve(const terrace_cache& owner, Live& live, const StepOfOne& step) {
   Cache& cache = owner.cache();
   const HashUnits have = value_of(cache.units(live.lease));
@@ -194,6 +206,7 @@ void serve(const terrace_cache& owner, Live& live, const StepOfOne& step) {
   // A request never gets more than units_max, so extend() adds fewer then.
   const std::uint32_t wanted = std::max(have.value(), std::min(units_of(std::max(step.needed, sequence), unit), owner.units_max));
   for (const terrace_table& table : step.tables) check_row(owner, live, table, step.row, have, wanted);
+  check_owner(live, step);
   chain.append(step.tokens);
   const std::size_t full = step.computed / unit;
   if (full > live.committed) {
@@ -254,8 +267,10 @@ terrace_status step_of_one(terrace_cache& cache, const terrace_step& step, std::
            .written = Fence{step.written},
            .advances = step.advance != 0 && cache.unit_tokens != 0,
            .tables = tables,
-           .row = row});
+           .row = row,
+           .row_owners = step.row_owners});
     for (const terrace_table& table : tables) append_entries(cache.cache(), live, table, row);
+    if (step.row_owners != nullptr && !tables.empty()) step.row_owners[row] = live.serial;
   });
 }
 
@@ -304,6 +319,7 @@ terrace_status terrace_cache_acquire(terrace_cache* cache, const terrace_acquire
     cache->live.reserve(cache->live.size() + 1);  // nothing fails once there is a lease
     Live live;
     live.lease = value_of(of.acquire(wanted));
+    live.serial = ++cache->acquired;
     if (given.chain != nullptr) {
       live.chain = given.chain->shared;
       live.chain->in_use = true;

@@ -574,8 +574,8 @@ typedef struct terrace_place {
 } terrace_place;
 /// Tells where the blocks of a prefix are in a group: an entry for each block that the keys fill. Holds nothing, so the slots are
 /// true until the next call only. The array is valid until then, too.
-TERRACE_C_API terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key* keys, size_t count, uint16_t group,
-                                                       const terrace_place** places, size_t* place_count);
+TERRACE_C_API terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key* keys, size_t count,
+                                                       uint16_t group, const terrace_place** places, size_t* place_count);
 
 enum {
   TERRACE_ACQUIRE_HITS_MAX = 1,       ///< hit_units_max counts
@@ -717,6 +717,9 @@ typedef struct terrace_step {
   terrace_status* statuses;
   uint32_t advance;         ///< 1: blocks to which no later token attends are dropped (terrace_cache_advance)
   uint32_t token_capacity;  ///< entries of `tokens`: the most that all token_counts together may be
+  /// By row of the tables: the request that has the entries there, in a form of the library; zeros at first. A request whose row
+  /// has another one's entries is refused (TERRACE_INVALID_ARGUMENT) until the lengths of the row are 0. May be null: no check.
+  uint64_t* row_owners;
 } terrace_step;
 /// Appends, commits, advances and extends for each request, and writes the new entries of its block tables. Returns the first
 /// error in `statuses`; the other requests are served.

@@ -464,6 +464,7 @@ class Step(Sized):
         ("statuses", POINTER(c_int32)),
         ("advance", c_uint32),
         ("token_capacity", c_uint32),
+        ("row_owners", c_void_p),
     ]
 
 

@@ -153,13 +153,13 @@ lib = _load()
 def last_error() -> str:
     """The message of the last failure on this thread."""
     text: bytes = lib.terrace_last_error()
-    return text.decode("utf-8", "replace")
+    return _NOT_OF_THE_CALLER.sub("", text.decode("utf-8", "replace"))
 
 
 def check(status: int) -> None:
     """Raises the exception of a status that is not OK."""
     if status != OK:
-        raise error_of(status, _NOT_OF_THE_CALLER.sub("", last_error()))
+        raise error_of(status, last_error())
 
 
 def status_text(status: int) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from . import _interface
 from ._caches import AnyCache, pool_number, rank_number, regions_of, release_all, stream_address
 from ._keys import Keys
-from ._library import check, error_of, lib, row_numbers, status_text
+from ._library import check, error_of, last_error, lib, row_numbers, status_text
 from ._offload_types import NO_SLOT, DeviceRegion, HostMemory
 from ._polling import Returned, Waiter, end_of, nanoseconds
 from ._structures import in_range
@@ -245,7 +245,8 @@ class Request:
 
 class Step:
     """The arrays of Cache.step(): one entry for each running request. Fill the first `count` entries of `requests`, `computed`
-    and, if they are used, of the others. The arrays belong to numpy, and are used in each step again.
+    and, if they are used, of the others. The arrays belong to numpy, and are used in each step again. The library has their
+    addresses, so they cannot be replaced or resized.
 
     Args:
         rows: The most requests of a step.
@@ -263,20 +264,27 @@ class Step:
         tables: By group: int32, one row for each request. The call appends the entries that a row lacks.
         lengths: By group: uint32, entries of each row. Set it to 0 when a row gets another request.
         statuses: int32: what became of each request; 0: it was served.
+        sentence: Why the last request of a step that was not served was not.
     """
 
     def __init__(self, rows: int, table_width: int, groups: Sequence[int] = (0,), tokens_max: int | None = None) -> None:
         import numpy
 
-        self.requests = numpy.zeros(rows, numpy.uint64)
-        self.computed = numpy.zeros(rows, numpy.uint64)
-        self.needed = numpy.zeros(rows, numpy.uint64)
-        self.token_counts = numpy.zeros(rows, numpy.uint32)
-        self.tokens = numpy.zeros(rows if tokens_max is None else tokens_max, numpy.uint32)
-        self.rows = numpy.arange(rows, dtype=numpy.uint32)
-        self.statuses = numpy.zeros(rows, numpy.int32)
-        self.tables = {group: numpy.zeros((rows, table_width), numpy.int32) for group in groups}
-        self.lengths = {group: numpy.zeros(rows, numpy.uint32) for group in groups}
+        def zeros(shape: int | tuple[int, int], kind: type) -> Any:
+            return numpy.zeros(shape, kind)[:]  # numpy resizes no array that does not own its memory
+
+        self.requests = zeros(rows, numpy.uint64)
+        self.computed = zeros(rows, numpy.uint64)
+        self.needed = zeros(rows, numpy.uint64)
+        self.token_counts = zeros(rows, numpy.uint32)
+        self.tokens = zeros(rows if tokens_max is None else tokens_max, numpy.uint32)
+        self.rows = numpy.arange(rows, dtype=numpy.uint32)[:]
+        self.statuses = zeros(rows, numpy.int32)
+        self.tables = MappingProxyType({group: zeros((rows, table_width), numpy.int32) for group in groups})
+        self.lengths = MappingProxyType({group: zeros(rows, numpy.uint32) for group in groups})
+        self.sentence = ""
+        self._row_count = rows  # an array may get another shape
+        self._owners = zeros(rows, numpy.uint64)
         self._tables = (_interface.Table * len(groups))(
             *(
                 _interface.Table(
@@ -300,15 +308,17 @@ class Step:
             tables=self._tables,
             table_count=len(groups),
             statuses=ctypes.cast(_address(self.statuses), POINTER(c_int32)),
+            row_owners=_address(self._owners),
         )
-        # The library writes to these arrays, also if a table is given another one.
-        self._kept = (*self.tables.values(), *self.lengths.values())
         self._reference = byref(self._given)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_reference" in self.__dict__ and value is not self.__dict__.get(name):  # += assigns the same array
             raise AttributeError(f"{name} cannot be replaced, because the library has the address of its array; write {name}[:] = ...")
         super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} cannot be deleted, because the library has the address of its array")
 
     def failures(self, count: int) -> dict[int, str]:
         """By index of a request that was not served: why, in a few words."""
@@ -477,8 +487,8 @@ class Cache(AnyCache):
         Raises:
             InvalidArgument: The arrays are wrong as a whole.
         """
-        if not 0 <= count <= len(step.requests):
-            raise ValueError(f"count is {count}, must be from 0 to the rows of the step, {len(step.requests)}")
+        if not 0 <= count <= step._row_count:
+            raise ValueError(f"count is {count}, must be from 0 to the rows of the step, {step._row_count}")
         given = step._given
         given.count = count
         given.written = in_range("written", written, c_uint64)
@@ -491,6 +501,7 @@ class Cache(AnyCache):
             return True
         if count == 0 or step.statuses[0] == -1:
             check(status)
+        step.__dict__["sentence"] = last_error()
         return False
 
     def end_step(self) -> None:

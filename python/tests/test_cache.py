@@ -146,6 +146,25 @@ def test_a_step_of_many_requests_is_one_call(engine):
         request.release(0)
 
 
+def test_a_row_never_has_the_blocks_of_another_request(engine):
+    step = Step(3, DEVICE_BLOCKS)
+    requests = [engine.cache.acquire(Chain(ROOT, UNIT, range(seed, seed + 6)), request=seed) for seed in (100, 200)]
+    step.requests[:2] = 100, 200
+    step.rows[:2] = 2
+    assert not engine.cache.step(step, 2) and list(step.failures(2)) == [1], "two requests are in one row"
+    assert step.sentence.startswith("row 2 of the table of group 0 has the entries of another request; set its length to 0")
+    assert step.tables[0][2, :2].tolist() == requests[0].block_table().tolist()
+    requests.pop(0).release(0)
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(300, 306)), request=100) as request:
+        step.requests[:2] = 100, 200
+        step.rows[:2] = 2, 0
+        assert not engine.cache.step(step, 2) and list(step.failures(2)) == [0], "the id is the same, the request is not"
+        step.lengths[0][2] = 0
+        assert engine.cache.step(step, 2)
+        assert step.tables[0][2, :2].tolist() == request.block_table().tolist()
+    requests[0].release(0)
+
+
 def test_room_and_the_slots_that_were_added():
     """Without memory of an engine, a device of a byte a block gives out numbers of slots. Slot 0 is the null block."""
     config = {"pool": [{"block-bytes": 1, "device-blocks": 10, "host-blocks": 0, "null-block": True}], "device": {"reserve-max": 0}}
@@ -479,9 +498,24 @@ def test_a_step_touches_nothing_outside_of_its_arrays(engine):
         step.rows[0] = 2
         assert not engine.cache.step(step, 1)
         assert step.failures(1) == {0: "invalid argument"}
+        assert step.sentence == "row 2 of the table of group 0 does not exist: row_count is 2"
         assert len(request.chain) == 18
         with pytest.raises(AttributeError, match="tokens cannot be replaced"):
             step.tokens = numpy.zeros(2, numpy.uint32)
+        with pytest.raises(AttributeError, match="tokens cannot be deleted"):
+            del step.tokens
+        for arrays in (step.tables, step.lengths):
+            with pytest.raises(TypeError, match="does not support item assignment"):
+                arrays[0] = arrays[0].copy()
+        arrays = [value for value in vars(step).values() if isinstance(value, numpy.ndarray)]
+        assert len(arrays) == 8
+        for array in [*arrays, step.tables[0], step.lengths[0]]:
+            with pytest.raises(ValueError, match="cannot resize this array"):
+                array.resize(1 << 20, refcheck=False)
+        step.requests.dtype = numpy.uint8
+        with pytest.raises(ValueError, match="count is 3, must be from 0 to the rows of the step, 2"):
+            engine.cache.step(step, 3)
+        step.requests.dtype = numpy.uint64
         step.computed += 1
         assert step.computed.tolist() == [1, 1]
         step.computed -= 1

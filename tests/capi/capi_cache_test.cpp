@@ -169,6 +169,50 @@ TEST_F(CapiCache, a_step_touches_nothing_outside_of_its_arrays) {
   release(1);
 }
 
+TEST_F(CapiCache, a_row_of_a_step_has_the_entries_of_one_request) {
+  std::array<Chain, 2> chains{Chain{tokens_of(0, 5)}, Chain{tokens_of(100, 5)}};
+  acquire(of_chain(1, chains[0]));
+  acquire(of_chain(2, chains[1]));
+  const std::array<std::uint64_t, 2> requests{1, 2};
+  const std::array<std::uint64_t, 2> computed{};
+  std::array<std::uint32_t, 2> rows{0, 0};
+  std::array<terrace_status, 2> statuses{};
+  std::array<std::uint32_t, 2> lengths{};
+  std::array<std::uint64_t, 2> owners{};
+  std::array<std::int32_t, 24> entries{};
+  const terrace_table block_tables{entries.data(), 12, lengths.data(), 0, 2};
+  terrace_step step = made<terrace_step>();
+  step.requests = requests.data();
+  step.count = 2;
+  step.computed_tokens = computed.data();
+  step.rows = rows.data();
+  step.tables = &block_tables;
+  step.table_count = 1;
+  step.statuses = statuses.data();
+  step.row_owners = owners.data();
+  const std::array<terrace_status, 2> second_refused{TERRACE_OK, TERRACE_INVALID_ARGUMENT};
+  EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(statuses, second_refused) << "two requests are in one row";
+  EXPECT_TRUE(says("row 0 of the table of group 0 has the entries of another request")) << terrace_last_error();
+  EXPECT_TRUE(std::ranges::equal(std::span{entries}.first(2), table(1)));
+  rows[1] = 1;
+  EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_OK) << terrace_last_error();
+
+  // Another request has the row, and also the id of the one that has ended.
+  release(2);
+  acquire(of_chain(2, chains[1]));
+  EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(statuses, second_refused);
+  lengths[1] = 0;
+  EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_OK) << terrace_last_error();
+  EXPECT_TRUE(std::ranges::equal(std::span{entries}.subspan(12, 2), table(2)));
+  step.row_owners = nullptr;
+  rows[1] = 0;
+  EXPECT_EQ(terrace_cache_step(cache_, &step), TERRACE_OK) << "nothing is checked";
+  release(1);
+  release(2);
+}
+
 TEST_F(CapiCache, a_step_serves_all_requests_that_it_can) {
   const Chain small{tokens_of(0, 4)};
   const Chain large{tokens_of(100, 30)};
