@@ -41,7 +41,7 @@ struct terrace_cache {
   struct Live {
     terrace::Lease lease;
     std::shared_ptr<terrace_chain::Keys> chain;
-    std::size_t committed = 0;  ///< keys of the chain that were committed
+    std::size_t committed = 0;  ///< keys that a step need not commit again
     std::uint64_t serial = 0;   ///< unlike the id, never that of an earlier request
   };
 

@@ -44,19 +44,19 @@ Source source_of(std::uint32_t farthest) {
                               ", must be TERRACE_DEVICE, TERRACE_HOST, TERRACE_STORAGE, TERRACE_SHARED, or 0 for any"};
 }
 
+constexpr std::uint64_t units_limit = std::numeric_limits<std::uint32_t>::max();
+
 /// The number of blocks for so many tokens, of which the last one may be incomplete.
-std::uint32_t units_of(std::uint64_t tokens, std::uint32_t unit) {
-  const std::uint64_t units = tokens / unit + (tokens % unit == 0 ? 0 : 1);
-  if (units <= std::numeric_limits<std::uint32_t>::max()) return static_cast<std::uint32_t>(units);
-  throw Refusal{Errc::never_fits};
-}
+std::uint64_t units_of(std::uint64_t tokens, std::uint32_t unit) { return tokens / unit + (tokens % unit == 0 ? 0 : 1); }
 
 /// The needs of a request by its chain: the blocks of all tokens. At least the last token is computed, because the engine needs
 /// its result.
 AcquireRequest read_chain(const terrace_chain::Keys& chain) {
   const std::uint64_t tokens = chain.tokens();
+  const std::uint64_t units = units_of(tokens, chain.keys.block_tokens());
+  if (units > units_limit) throw Refusal{Errc::never_fits};
   return {.keys = chain.keys.keys(),
-          .units = HashUnits{units_of(tokens, chain.keys.block_tokens())},
+          .units = HashUnits{static_cast<std::uint32_t>(units)},
           .hit_units_max = HashUnits{static_cast<std::uint32_t>(tokens == 0 ? 0 : (tokens - 1) / chain.keys.block_tokens())},
           .tenant = chain.tenant()};
 }
@@ -167,15 +167,15 @@ std::string name_of_row(const terrace_table& table, std::uint32_t row) {
 /// Throws if the row of the request in a table does not exist, is another request's, or is too short. The request has slots for
 /// `have`, and will have them for `wanted`.
 void check_row(const terrace_cache& cache, const Live& live, const terrace_table& table, std::uint32_t row, HashUnits have,
-               std::uint32_t wanted) {
+               std::uint64_t wanted) {
   if (row >= table.row_count) {
     throw std::invalid_argument{name_of_row(table, row) + " does not exist: row_count is " + std::to_string(table.row_count)};
   }
   const std::uint32_t each = cache.units_per_block[table.group];
   const GroupId group{static_cast<std::uint16_t>(table.group)};
-  const std::size_t has =
+  const std::uint64_t has =
       each == 0 ? value_of(cache.cache().block_table(live.lease, group)).size() : units_of(have.value(), each);
-  const std::size_t will_have = each == 0 ? has : units_of(wanted, each);
+  const std::uint64_t will_have = each == 0 ? has : units_of(wanted, each);
   if (table.lengths[row] <= has && will_have <= table.stride) return;
   throw std::invalid_argument{name_of_row(table, row) + " has " + std::to_string(table.lengths[row]) + " entries of at most " +
                               std::to_string(table.stride) + "; the request has " + std::to_string(has) + ", and will have " +
@@ -193,28 +193,42 @@ void check_owner(const Live& live, const StepOfOne& step) {
   }
 }
 
+/// Notes that the first `offered` keys of the chain were committed. The cache may have shared fewer blocks, because a load is
+/// bringing one of them, or because other requests were promised the slots. Then the next step offers the others again.
+void note_committed(const terrace_cache& owner, Live& live, std::size_t offered) {
+  offered = std::max(offered, live.committed);
+  std::size_t most = offered;  // a block of a group can have several units, and an incomplete block is not shared
+  for (const std::uint32_t each : owner.units_per_block) most = each == 0 ? most : std::min(most, offered / each * each);
+  const std::uint32_t shared = value_of(owner.cache().committed_units(live.lease)).value();
+  live.committed = shared < most ? shared : offered;
+}
+
+/// Serves one request. Everything that can be refused is checked before the first change; only then there may be no slots.
 void serve(const terrace_cache& owner, Live& live, const StepOfOne& step) {
   Cache& cache = owner.cache();
   const HashUnits have = value_of(cache.units(live.lease));
   KeyChain& chain = live.chain->keys;
   const std::uint32_t unit = chain.block_tokens();
   const std::uint64_t sequence = live.chain->tokens() + step.tokens.size();
-  if (step.computed > sequence) {
+  const std::uint64_t slots = std::uint64_t{have.value()} * unit;
+  if (step.computed > std::min(sequence, slots)) {
     throw std::invalid_argument{"the number of computed tokens is " + std::to_string(step.computed) + ", and the sequence has " +
-                                std::to_string(sequence)};
+                                std::to_string(sequence) + ", with slots for " + std::to_string(slots)};
   }
   // A request never gets more than units_max, so extend() adds fewer then.
-  const std::uint32_t wanted = std::max(have.value(), std::min(units_of(std::max(step.needed, sequence), unit), owner.units_max));
-  for (const terrace_table& table : step.tables) check_row(owner, live, table, step.row, have, wanted);
+  const std::uint64_t wanted = std::min<std::uint64_t>(units_of(std::max(step.needed, sequence), unit), owner.units_max);
+  const std::uint64_t more = wanted - std::min<std::uint64_t>(wanted, have.value());
+  for (const terrace_table& table : step.tables) check_row(owner, live, table, step.row, have, have.value() + more);
   check_owner(live, step);
   chain.append(step.tokens);
   const std::size_t full = step.computed / unit;
   if (full > live.committed) {
     static_cast<void>(value_of(cache.commit(live.lease, chain.keys().first(full), step.written)));
-    live.committed = full;
+    note_committed(owner, live, full);
   }
   if (step.advances) value_of(cache.advance(live.lease, step.computed, step.written));
-  if (wanted > have.value()) value_of(cache.extend(live.lease, HashUnits{wanted - have.value()}));
+  // With too many units, extend() fails with never_fits.
+  if (more > 0) value_of(cache.extend(live.lease, HashUnits{static_cast<std::uint32_t>(std::min(more, units_limit))}));
 }
 
 /// Appends the new entries of the request's block table to its row.
@@ -347,7 +361,7 @@ terrace_status terrace_cache_commit(terrace_cache* cache, uint64_t request, cons
     check_point(*cache, written, "written");
     Live& live = live_of(*cache, request);
     const auto found = value_of(of.commit(live.lease, keys_of(keys, count), terrace::Fence{written}));
-    live.committed = std::max(live.committed, count);
+    note_committed(*cache, live, count);
     if (duplicates == nullptr) return;
     give("duplicates", duplicates, duplicate_count, [&]() -> auto& {
       cache->duplicates.clear();

@@ -713,7 +713,8 @@ typedef struct terrace_step {
   size_t table_count;
   /// By request: TERRACE_OK, TERRACE_NO_ROOM (its tokens are appended and its blocks shared, but it has no slots for more:
   /// preempt a request, and call again for it without tokens), TERRACE_NEVER_FITS (likewise), TERRACE_UNKNOWN_REQUEST,
-  /// TERRACE_NOT_READY, TERRACE_INVALID_ARGUMENT; with these three, nothing of the request has changed.
+  /// TERRACE_NOT_READY, TERRACE_INVALID_ARGUMENT; with these three, nothing of the request has changed. A request that is named
+  /// twice is served twice, one after the other. After TERRACE_NO_MEMORY, release the request.
   terrace_status* statuses;
   uint32_t advance;         ///< 1: blocks to which no later token attends are dropped (terrace_cache_advance)
   uint32_t token_capacity;  ///< entries of `tokens`: the most that all token_counts together may be

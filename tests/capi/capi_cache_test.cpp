@@ -269,6 +269,57 @@ TEST_F(CapiCache, a_step_serves_all_requests_that_it_can) {
   release(2);
 }
 
+/// A caller mends what was refused, and calls again: the tokens count once.
+TEST_F(CapiCache, a_step_that_is_refused_has_appended_nothing) {
+  const Chain chain{tokens_of(0, 4)};
+  acquire(of_chain(1, chain));
+  const std::vector<std::uint32_t> next = tokens_of(4, 4);
+  EXPECT_EQ(step(1, 8, next), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("the number of computed tokens is 8, and the sequence has 8, with slots for 4")) << terrace_last_error();
+  EXPECT_EQ(step(1, 4, next), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(terrace_chain_tokens(chain.chain), 8U);
+
+  constexpr std::uint64_t huge = std::uint64_t{1} << 62;
+  EXPECT_EQ(step(1, 8, tokens_of(8, 4), huge), TERRACE_NEVER_FITS);
+  EXPECT_EQ(terrace_chain_tokens(chain.chain), 12U) << "this refusal is said to have appended";
+  EXPECT_EQ(match(chain.keys()).device, 2U) << "and to have shared";
+  EXPECT_EQ(table(1).size(), 2U);
+  EXPECT_EQ(step(1, 8), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(table(1).size(), 3U);
+  release(1);
+}
+
+/// While a load brings a block, a commit shares only the blocks before it. A later step shares the others.
+TEST_F(CapiCache, a_step_shares_what_a_commit_could_not) {
+  const Chain chain{tokens_of(0, 16)};
+  serve(1, chain, 1);
+  EXPECT_EQ(terrace_cache_drain(cache_, TERRACE_NEVER), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_clear(cache_, TERRACE_CLEAR_KEEP_STORAGE), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_pause_transfers(cache_), TERRACE_OK);
+  const terrace_acquire loads = of_chain(2, chain);
+  ASSERT_EQ(terrace_cache_acquire(cache_, &loads, nullptr), TERRACE_OK) << terrace_last_error();
+  const Chain again{tokens_of(0, 16)};
+  terrace_acquire computes = of_chain(3, again);
+  computes.farthest = TERRACE_DEVICE;
+  EXPECT_EQ(acquire(computes).miss, 4U);
+  compute(3, 1);
+  const std::vector<terrace_key> keys = again.keys();
+  ASSERT_EQ(terrace_cache_commit(cache_, 3, keys.data(), keys.size(), 0, nullptr, nullptr), TERRACE_OK);
+  const auto committed = [&] {
+    terrace_request state = made<terrace_request>();
+    EXPECT_EQ(terrace_cache_read_request(cache_, 3, &state), TERRACE_OK);
+    return state.committed_units;
+  };
+  EXPECT_EQ(committed(), 0U);
+  EXPECT_EQ(step(3, 16), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(committed(), 0U);
+  EXPECT_EQ(terrace_cache_drain(cache_, TERRACE_NEVER), TERRACE_OK);
+  EXPECT_EQ(step(3, 16), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(committed(), 4U);
+  const std::array<std::uint64_t, 2> both{2, 3};
+  EXPECT_EQ(terrace_cache_release(cache_, both.data(), both.size(), nullptr), TERRACE_OK);
+}
+
 TEST_F(CapiCache, calls_without_a_chain_name_keys) {
   const Chain chain{tokens_of(0, 8)};
   const std::vector<terrace_key> keys = chain.keys();

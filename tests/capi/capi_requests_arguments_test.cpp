@@ -1,15 +1,17 @@
 // Calls of terrace_cache_ functions with arguments at random (capi_arguments_test.cpp). Whatever happens, the process lives, a
-// shared block has the bytes of its tokens, and a failure has a sentence.
+// shared block has the bytes of its tokens, a failure has a sentence, and a call that is refused has changed nothing.
 
 #include "terrace.h"
 #include "tests/capi/arguments.hpp"
 #include "tests/capi/store_fixture.hpp"
+#include "tests/patience.hpp"
 #include "tests/seed.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,31 +24,79 @@ using terrace::test::Arguments;
 using terrace::test::block_bytes;
 using terrace::test::blocks;
 
-/// A live request, and the bytes that its blocks have: those of the token with which each block begins.
+constexpr std::uint32_t unit = 2;  // tokens of a block
+constexpr std::int64_t long_enough = std::chrono::nanoseconds{terrace::test::patience}.count();
+
+/// A live request, and the tokens that its engine has given it.
 struct Served {
   terrace_chain* chain = nullptr;
   std::vector<std::uint32_t> tokens;
 };
 
+std::vector<terrace_key> keys_of(const terrace_chain* chain) {
+  const terrace_key* keys = nullptr;
+  std::size_t count = 0;
+  EXPECT_EQ(terrace_chain_keys(chain, &keys, &count), TERRACE_OK);
+  return {keys, keys + count};
+}
+
+terrace_chain* make_chain(const std::vector<std::uint32_t>& tokens) {
+  const terrace_root root = made<terrace_root>();
+  terrace_chain* chain = nullptr;
+  EXPECT_EQ(terrace_chain_make(&root, unit, &chain), TERRACE_OK);
+  EXPECT_EQ(terrace_chain_append(chain, tokens.data(), tokens.size()), TERRACE_OK);
+  return chain;
+}
+
+/// The chain of a request has the tokens that its engine has given it, and no others.
+void expect_tokens(const Served& served) {
+  ASSERT_EQ(terrace_chain_tokens(served.chain), served.tokens.size());
+  terrace_chain* const again = make_chain(served.tokens);
+  const std::vector<terrace_key> keys = keys_of(served.chain);
+  EXPECT_EQ(std::memcmp(keys.data(), keys_of(again).data(), keys.size() * sizeof(terrace_key)), 0);
+  terrace_chain_destroy(again);
+}
+
+/// What a refused call must leave as it was: the requests with their chains and block tables, and the counts of the cache apart
+/// from those of refusals.
+std::vector<std::uint64_t> state_of(const terrace_cache* cache, const std::map<std::uint64_t, Served>& live) {
+  std::vector<std::uint64_t> state;
+  terrace_cache_statistics counts = made<terrace_cache_statistics>();
+  EXPECT_EQ(terrace_cache_read_statistics(cache, &counts), TERRACE_OK);
+  counts.refused_no_room = counts.refused_never_fits = 0;
+  state.resize(sizeof counts / sizeof(std::uint64_t));
+  std::memcpy(state.data(), &counts, sizeof counts);
+  for (const auto& [id, served] : live) {
+    terrace_request request = made<terrace_request>();
+    EXPECT_EQ(terrace_cache_read_request(cache, id, &request), TERRACE_OK);
+    state.insert(state.end(), {terrace_chain_tokens(served.chain), request.state, request.units, request.committed_units});
+    const std::uint32_t* table = nullptr;
+    std::size_t entries = 0;
+    if (terrace_cache_block_table(cache, id, 0, &table, &entries) == TERRACE_OK)
+      state.insert(state.end(), table, table + entries);
+  }
+  return state;
+}
+
 void request_calls(std::uint64_t seed) {
   Arguments any{seed};
-  constexpr std::uint32_t unit = 2;
   std::vector<std::byte> kv(blocks * block_bytes);
   const terrace_device_region region{0, 0, reinterpret_cast<std::uint64_t>(kv.data()), block_bytes, block_bytes, 0, 0};
   terrace_open_options options = made<terrace_open_options>();
   options.regions = &region;
   options.region_count = 1;
-  options.config = "[storage]\nwhere = \"memory:\"\ncapacity = \"128KiB\"\n"
+  options.config = "idle-service = false\n[storage]\nwhere = \"memory:\"\ncapacity = \"128KiB\"\n"
                    "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 16\nhost-blocks = 8\n";
   terrace_cache* cache = nullptr;
   ASSERT_EQ(terrace_cache_open(&options, &cache), TERRACE_OK) << terrace_last_error();
   std::map<std::uint64_t, Served> live;
-  const auto make_chain = [&](const std::vector<std::uint32_t>& tokens) {
-    const terrace_root root = made<terrace_root>();
-    terrace_chain* chain = nullptr;
-    EXPECT_EQ(terrace_chain_make(&root, unit, &chain), TERRACE_OK);
-    EXPECT_EQ(terrace_chain_append(chain, tokens.data(), tokens.size()), TERRACE_OK);
-    return chain;
+  const auto judged = [&](const auto& call) {
+    const std::vector<std::uint64_t> before = state_of(cache, live);
+    const terrace_status status = call();
+    Arguments::judge(status);
+    if (status == TERRACE_OK) return true;
+    EXPECT_EQ(state_of(cache, live), before) << terrace_last_error();
+    return false;
   };
   const auto bytes_of = [&](std::size_t block, const std::vector<std::uint32_t>& tokens) {
     std::uint32_t sum = 1;
@@ -72,13 +122,11 @@ void request_calls(std::uint64_t seed) {
         request.flags = any.one_in(2) ? any.number<std::uint32_t>(0x20) & ~2U : 0;
         request.deadline = any.one_in(8) ? any.number<std::int64_t>(1000) : 0;
         terrace_request state = made<terrace_request>();
-        const terrace_status status = terrace_cache_acquire(cache, &request, &state);
-        Arguments::judge(status);
-        if (status != TERRACE_OK) {
+        if (!judged([&] { return terrace_cache_acquire(cache, &request, &state); })) {
           terrace_chain_destroy(served.chain);
           break;
         }
-        EXPECT_EQ(terrace_cache_drain(cache, 5'000'000'000), TERRACE_OK);
+        EXPECT_EQ(terrace_cache_drain(cache, long_enough), TERRACE_OK);
         live[id] = served;
         break;
       }
@@ -99,36 +147,59 @@ void request_calls(std::uint64_t seed) {
           std::byte* const row = kv.data() + table[block] * block_bytes;
           const std::byte right = bytes_of(block, served.tokens);
           if (block >= state.committed_units) std::memset(row, static_cast<int>(right), block_bytes);
-          for (std::size_t i = 0; i < block_bytes; ++i) ASSERT_EQ(row[i], right) << "seed " << seed << " call " << call;
+          for (std::size_t i = 0; i < block_bytes; ++i) ASSERT_EQ(row[i], right) << "call " << call;
         }
-        const std::array<std::uint32_t, 2> more{static_cast<std::uint32_t>(any.below(2)),
-                                                static_cast<std::uint32_t>(any.below(2))};
-        const std::uint32_t added = any.one_in(2) ? 0 : static_cast<std::uint32_t>(any.below(3));
-        const std::uint64_t computed = any.one_in(10) ? any.number<std::uint64_t>(40) : full * unit;
-        const std::uint64_t needed = any.one_in(3) ? any.number<std::uint64_t>(30) : 0;
+        if (any.one_in(4)) {
+          const std::vector<terrace_key> keys = keys_of(served.chain);
+          const std::size_t some = std::min<std::size_t>(any.one_in(3) ? any.number<std::uint32_t>(20) : full, keys.size());
+          const std::uint64_t written = any.one_in(8) ? any.number<std::uint64_t>(3) : 0;
+          judged([&] { return terrace_cache_commit(cache, id, keys.data(), some, written, nullptr, nullptr); });
+        }
+        // The engine names a request once or twice. It never says that it has computed a block that it has not.
+        const std::array<std::uint64_t, 2> ids{id, id};
+        const std::size_t count = any.one_in(5) ? 2 : 1;
+        std::array<std::uint32_t, 4> more{};
+        for (std::uint32_t& token : more) token = static_cast<std::uint32_t>(any.below(2));
+        const std::array<std::uint32_t, 2> added{any.one_in(2) ? 0 : static_cast<std::uint32_t>(any.below(3)),
+                                                 any.one_in(2) ? 0 : static_cast<std::uint32_t>(any.below(3))};
+        const std::uint64_t drawn = any.one_in(3) ? any.number<std::uint64_t>(served.tokens.size() + 3) : full * unit;
+        const bool lies = drawn / unit > full && drawn <= entries * unit;
+        const std::array<std::uint64_t, 2> computed{lies ? full * unit : drawn, full * unit};
+        const auto needed_of = [&] { return any.one_in(3) ? any.number<std::uint64_t>(30) : 0; };
+        const std::array<std::uint64_t, 2> needed{needed_of(), needed_of()};
         std::array<std::int32_t, 16> row{};
+        const std::array<std::uint32_t, 2> row_of{0, 0};
         auto length = any.one_in(10) ? any.number<std::uint32_t>(20) : 0;
         const terrace_table entries_of{row.data(), row.size(), &length, any.one_in(10) ? any.number<std::uint32_t>(3) : 0,
                                        any.one_in(10) ? 0U : 1U};
-        terrace_status status = -1;
+        std::array<terrace_status, 2> statuses{-1, -1};
         terrace_step step = made<terrace_step>();
-        step.requests = &id;
-        step.count = 1;
+        step.requests = ids.data();
+        step.count = count;
         step.tokens = more.data();
-        step.token_counts = &added;
-        step.token_capacity = any.one_in(10) ? any.number<std::uint32_t>(2) % 3 : 2;
-        step.computed_tokens = computed <= full * unit ? &computed : &needed;
-        step.needed_tokens = &needed;
+        step.token_counts = added.data();
+        step.token_capacity = any.one_in(10) ? any.number<std::uint32_t>(2) % 5 : 4;
+        step.computed_tokens = computed.data();
+        step.needed_tokens = needed.data();
         step.written = any.one_in(15) ? any.number<std::uint64_t>(3) : 0;
+        step.rows = row_of.data();
         step.tables = &entries_of;
         step.table_count = any.below(2);
         step.advance = any.number<std::uint32_t>(2);
-        step.statuses = &status;
-        if (*step.computed_tokens > full * unit && *step.computed_tokens <= served.tokens.size() + added) break;
+        step.statuses = statuses.data();
+        const std::vector<std::uint64_t> before = state_of(cache, live);
         Arguments::judge(terrace_cache_step(cache, &step));
-        served.tokens.insert(
-            served.tokens.end(), more.begin(),
-            more.begin() + static_cast<std::ptrdiff_t>(terrace_chain_tokens(served.chain) - served.tokens.size()));
+        const std::uint32_t* token = more.data();
+        bool changed = false;
+        for (std::size_t i = 0; i < count; token += added[i++]) {
+          const bool appends = statuses[i] == TERRACE_OK || statuses[i] == TERRACE_NO_ROOM || statuses[i] == TERRACE_NEVER_FITS;
+          if (appends) served.tokens.insert(served.tokens.end(), token, token + added[i]);
+          changed |= appends;
+        }
+        if (!changed) {
+          EXPECT_EQ(state_of(cache, live), before) << terrace_last_error();
+        }
+        expect_tokens(served);
         break;
       }
       case 5: {
@@ -136,48 +207,51 @@ void request_calls(std::uint64_t seed) {
         how.flags = any.number<std::uint32_t>(8);
         how.last_use = any.one_in(8) ? any.number<std::uint64_t>(3) : 0;
         how.next_use = any.one_in(3) ? TERRACE_NEVER : any.number<std::int64_t>(9) - 1;
-        const terrace_status status = terrace_cache_release(cache, &id, 1, any.one_in(3) ? nullptr : &how);
-        Arguments::judge(status);
-        if (status != TERRACE_OK || !live.contains(id)) break;
-        terrace_chain_destroy(live[id].chain);
-        live.erase(id);
+        const terrace_release* const given = any.one_in(3) ? nullptr : &how;
+        const auto found = live.extract(id);
+        const bool released = judged([&] { return terrace_cache_release(cache, &id, 1, given); });
+        EXPECT_EQ(terrace_cache_compute_is_idle(cache), TERRACE_OK);
+        if (found && released) terrace_chain_destroy(found.mapped().chain);
+        else if (found) live[id] = found.mapped();
         break;
       }
       case 6: {
-        const terrace_key* keys = nullptr;
-        std::size_t count = 0;
         if (live.empty()) break;
-        ASSERT_EQ(terrace_chain_keys(live.begin()->second.chain, &keys, &count), TERRACE_OK);
-        const std::vector<terrace_key> prefix{keys, keys + count};
+        const std::vector<terrace_key> prefix = keys_of(live.begin()->second.chain);
+        const std::size_t count = prefix.size();
         const auto time = any.one_in(3) ? TERRACE_NEVER : any.number<std::int64_t>(100'000) - 5;
         std::uint64_t made_id = 0;
-        Arguments::judge(terrace_cache_pin(cache, prefix.data(), count, any.number<std::int64_t>(100'000), &made_id));
-        Arguments::judge(terrace_cache_unpin(cache, any.number<std::uint64_t>(9)));
-        Arguments::judge(terrace_cache_retain(cache, prefix.data(), count, any.number<std::uint32_t>(15), time, &made_id));
-        Arguments::judge(terrace_cache_end_retention(cache, any.number<std::uint64_t>(9)));
-        Arguments::judge(terrace_cache_expect_use(cache, prefix.data(), count, time));
-        Arguments::judge(terrace_cache_prefetch(cache, prefix.data(), count, any.number<std::uint32_t>(6), 0, time, &made_id));
-        Arguments::judge(terrace_cache_cancel_prefetch(cache, any.number<std::uint64_t>(9)));
+        judged([&] { return terrace_cache_pin(cache, prefix.data(), count, any.number<std::int64_t>(100'000), &made_id); });
+        judged([&] { return terrace_cache_unpin(cache, any.number<std::uint64_t>(9)); });
+        judged([&] { return terrace_cache_retain(cache, prefix.data(), count, any.number<std::uint32_t>(15), time, &made_id); });
+        judged([&] { return terrace_cache_end_retention(cache, any.number<std::uint64_t>(9)); });
+        judged([&] { return terrace_cache_expect_use(cache, prefix.data(), count, time); });
+        judged(
+            [&] { return terrace_cache_prefetch(cache, prefix.data(), count, any.number<std::uint32_t>(6), 0, time, &made_id); });
+        judged([&] { return terrace_cache_cancel_prefetch(cache, any.number<std::uint64_t>(9)); });
         terrace_found found = made<terrace_found>();
-        Arguments::judge(terrace_cache_match(cache, prefix.data(), count, any.number<std::uint32_t>(6), &found));
+        judged([&] { return terrace_cache_match(cache, prefix.data(), count, any.number<std::uint32_t>(6), &found); });
         EXPECT_LE(found.device + found.host + found.storage + found.shared, count);
         std::uint32_t freed = 0;
-        if (any.one_in(4)) Arguments::judge(terrace_cache_drop(cache, prefix.data(), count, &freed));
+        if (any.one_in(4)) judged([&] { return terrace_cache_drop(cache, prefix.data(), count, &freed); });
         break;
       }
       case 7: {
         const auto tenant = any.number<std::uint64_t>(2);
-        Arguments::judge(terrace_cache_set_quota(cache, tenant, any.number<std::uint32_t>(9), any.number<std::uint32_t>(9),
-                                                 any.number<std::uint16_t>(2)));
+        judged([&] {
+          return terrace_cache_set_quota(cache, tenant, any.number<std::uint32_t>(9), any.number<std::uint32_t>(9),
+                                         any.number<std::uint16_t>(2));
+        });
         std::uint64_t held = 0;
-        Arguments::judge(
-            terrace_cache_tenant_blocks(cache, tenant, any.number<std::uint32_t>(4), any.number<std::uint16_t>(2), &held));
-        Arguments::judge(terrace_cache_remove_quota(cache, tenant, any.number<std::uint16_t>(2)));
+        judged([&] {
+          return terrace_cache_tenant_blocks(cache, tenant, any.number<std::uint32_t>(4), any.number<std::uint16_t>(2), &held);
+        });
+        judged([&] { return terrace_cache_remove_quota(cache, tenant, any.number<std::uint16_t>(2)); });
         const std::uint32_t slot = any.number<std::uint32_t>(20);
         std::uint32_t evicted = 0;
         const std::uint32_t* in_use = nullptr;
         std::size_t count = 0;
-        Arguments::judge(terrace_cache_evict(cache, &slot, 1, any.number<std::uint16_t>(2), &evicted, &in_use, &count));
+        judged([&] { return terrace_cache_evict(cache, &slot, 1, any.number<std::uint16_t>(2), &evicted, &in_use, &count); });
         break;
       }
       default: {
@@ -188,30 +262,33 @@ void request_calls(std::uint64_t seed) {
         std::size_t count = 0;
         const terrace_place* places = nullptr;
         const std::vector<terrace_key> some(any.number<std::uint32_t>(3) % 4);
-        Arguments::judge(
-            terrace_cache_find_blocks(cache, some.data(), some.size(), any.number<std::uint16_t>(3), &places, &count));
-        Arguments::judge(terrace_cache_signal(cache, nullptr, any.number<std::uint32_t>(3), &point));
-        Arguments::judge(terrace_cache_await(cache, id, any.number<std::uint32_t>(3), nullptr, any.number<std::uint32_t>(3)));
-        Arguments::judge(terrace_cache_extend(cache, id, any.number<std::uint32_t>(3)));
-        Arguments::judge(terrace_cache_advance(cache, id, any.number<std::uint64_t>(9), any.number<std::uint64_t>(3)));
-        Arguments::judge(terrace_cache_hit_sources(cache, id, &sources, &count));
-        Arguments::judge(terrace_cache_group_state(cache, id, any.number<std::uint16_t>(3), &state));
-        Arguments::judge(terrace_cache_common_prefix(cache, any.number<std::uint16_t>(3), &state));
-        Arguments::judge(terrace_cache_poll(cache, &events, &count));
-        Arguments::judge(terrace_cache_end_step(cache));
-        if (any.one_in(10)) Arguments::judge(terrace_cache_clear(cache, any.number<std::uint32_t>(0x2000)));
-        if (any.one_in(2)) Arguments::judge(terrace_cache_resume(cache));
+        judged([&] {
+          return terrace_cache_find_blocks(cache, some.data(), some.size(), any.number<std::uint16_t>(3), &places, &count);
+        });
+        judged([&] { return terrace_cache_signal(cache, nullptr, any.number<std::uint32_t>(3), &point); });
+        judged(
+            [&] { return terrace_cache_await(cache, id, any.number<std::uint32_t>(3), nullptr, any.number<std::uint32_t>(3)); });
+        judged([&] { return terrace_cache_extend(cache, id, any.number<std::uint32_t>(3)); });
+        judged([&] { return terrace_cache_advance(cache, id, any.number<std::uint64_t>(9), any.number<std::uint64_t>(3)); });
+        judged([&] { return terrace_cache_hit_sources(cache, id, &sources, &count); });
+        judged([&] { return terrace_cache_group_state(cache, id, any.number<std::uint16_t>(3), &state); });
+        judged([&] { return terrace_cache_common_prefix(cache, any.number<std::uint16_t>(3), &state); });
+        judged([&] { return terrace_cache_poll(cache, &events, &count); });
+        judged([&] { return terrace_cache_end_step(cache); });
+        if (any.one_in(10)) judged([&] { return terrace_cache_clear(cache, any.number<std::uint32_t>(0x2000)); });
+        if (any.one_in(2)) judged([&] { return terrace_cache_resume(cache); });
         break;
       }
     }
   }
-  EXPECT_EQ(terrace_cache_destroy(cache, 5'000'000'000), 1) << "seed " << seed;
+  EXPECT_EQ(terrace_cache_destroy(cache, long_enough), 1);
   for (auto& [id, served] : live) terrace_chain_destroy(served.chain);
 }
 
 TEST(CapiArguments, requests_survive_any_numbers) {
   const std::uint64_t first = terrace::test::seed_from_env_or(1);
-  for (std::uint64_t seed = first; seed < first + 10; ++seed) {
+  const std::uint64_t count = terrace::test::seeds_from_env_or(10, 200);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
     request_calls(seed);
     if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "TERRACE_SEED=" << seed;
   }
