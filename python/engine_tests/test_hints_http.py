@@ -121,6 +121,7 @@ def serving(directory: Path) -> Iterator[Server]:
             process.kill()
 
 
+@pytest.mark.gate
 def test_hints_over_http_decide_what_host_memory_keeps(tmp_path: Path) -> None:
     whole = CHUNKS_OF_A_PROMPT * CHUNK
     with serving(tmp_path) as server:

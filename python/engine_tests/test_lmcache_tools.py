@@ -156,6 +156,7 @@ def prefetch(made: Any, keys: list[ObjectKey]) -> list[torch.Tensor]:
     return tensors
 
 
+@pytest.mark.gate
 def test_the_storage_manager_gets_its_chunks_back_after_a_restart(tmp_path: Path) -> None:
     keys = [key(n) for n in range(CHUNKS)]
     first = manager(tmp_path)

@@ -9,6 +9,8 @@ import pytest
 import signatures
 from signatures import Shape, Source
 
+pytestmark = pytest.mark.gate
+
 STAND_IN = Path(__file__).parents[1] / "tests" / "stand_ins" / "vllm_stand_in.py"
 vllm = signatures.installed("vllm")
 stand_in = Source("stand_in", STAND_IN)

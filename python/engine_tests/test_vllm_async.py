@@ -26,6 +26,8 @@ from vllm.v1.structured_output import StructuredOutputManager  # noqa: E402
 
 from terrace_kv.vllm import TerraceScheduler  # noqa: E402
 
+pytestmark = pytest.mark.gate
+
 BLOCK, WINDOW = 16, 40
 init_none_hash(sha256)
 

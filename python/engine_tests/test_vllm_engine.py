@@ -157,6 +157,7 @@ ASK: list[dict[str, Any]] = [{"prompts": [PROMPT]}]
 STORE: list[dict[str, Any]] = [*ASK, {"settle": True}]
 
 
+@pytest.mark.gate
 def test_a_restart_is_warm(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
     first = run(model, door(tmp_path), STORE)
     assert first.cached == [[0]] and first.same_as(plain(ASK))

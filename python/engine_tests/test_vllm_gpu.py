@@ -43,6 +43,7 @@ def tokens(ran: Run) -> list[list[list[int]]]:
     return [[each["tokens"] for each in step] for step in ran.outputs]
 
 
+@pytest.mark.gate
 def test_the_same_output_and_hits(model: Path) -> None:
     """Prompts alone and together, in chunks, taken back, and twice: the second time they are hits, until the cache is reset."""
     steps = [*ASK, *ASK, {"abort": [PROMPT, *OTHERS]}, {"prompts": OTHERS}, *ASK, {"reset": True}, *ASK]
