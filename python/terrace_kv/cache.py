@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_int32, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ._keys import Keys
 from ._library import check, error_of, last_error, lib, row_numbers, status_text
 from ._offload_types import NO_SLOT, DeviceRegion, HostMemory
 from ._polling import Returned, Waiter, end_of, nanoseconds
-from ._structures import in_range
+from ._structures import Uncopied, in_range
 from .chain import Chain
 
 _ALL_LAYERS = 0xFFFF_FFFF
@@ -117,15 +118,17 @@ class RequestEvent:
     """If not 0, the wait continues, and so many leading layers have arrived."""
 
 
-class Request:
-    """Holds the blocks of one request until release(), or until the end of a `with`. Made by Cache.acquire()."""
+class Request(Uncopied):
+    """Holds the blocks of one request until release(), until the end of a `with`, or until nobody has this object any more. Made
+    by Cache.acquire()."""
 
-    __slots__ = ("_cache", "chain", "id")
+    __slots__ = ("_cache", "_mark", "chain", "id")
 
     def __init__(self, cache: Cache, number: int, chain: Chain | None) -> None:
         self._cache = cache
         self.id = number
         self.chain = chain
+        self._mark = object()  # unlike the id, never that of another request
 
     @property
     def _number(self) -> int:
@@ -232,7 +235,11 @@ class Request:
     @property
     def released(self) -> bool:
         """True after release(), and after the end of the cache."""
-        return self._cache._live.get(self.id) is not self
+        return self._cache._live.get(self.id) is not self._mark
+
+    def __del__(self) -> None:
+        if hasattr(self, "_mark") and not self.released:  # in any thread, at any place of it
+            self._cache._left.append(self.id)
 
     def __enter__(self) -> Request:
         return self
@@ -361,8 +368,9 @@ class Cache(AnyCache):
         host_memory: Sequence[HostMemory] = (),
         log: Callable[[int, str], None] | None = None,
     ) -> None:
-        self._live: dict[int, Request] = {}
-        self._events: dict[int, list[RequestEvent]] = {}  # events for poll(), by the call that returned them
+        self._live: dict[int, object] = {}  # by id, the mark of the request
+        self._left: deque[int] = deque()  # requests that nobody has any more
+        self._events: dict[int, dict[tuple[int, int], RequestEvent]] = {}  # for poll(), by request, and by call and place
         self._returned = Returned(lib.terrace_cache_poll, _interface.RequestEvent)
         self._failed: dict[int, int] = {}  # the status of requests that have failed
         self._waiters: dict[int, Waiter] = {}
@@ -465,11 +473,12 @@ class Cache(AnyCache):
         made = Request(self, number, chain)
         with self._lock:
             handle = self._open()
+            self._settle()
             if number in self._live:
                 raise error_of(_interface.DUPLICATE_REQUEST, f"request {number} is alive; choose another number")
 
             def enter() -> int:
-                self._live[number] = made  # assigned before the call
+                self._live[number] = made._mark  # assigned before the call
                 return int(lib.terrace_cache_acquire(handle, byref(given), None))
 
             self._attempts.make(enter, lambda: self._drop(number))
@@ -510,13 +519,15 @@ class Cache(AnyCache):
             check(lib.terrace_cache_end_step(self._open()))
 
     def poll(self) -> list[RequestEvent]:
-        """Collects ended work, starts new work, and returns the events since the last call."""
+        """Collects ended work, starts new work, and returns the events since the last call, except those of requests that have
+        ended, or whose wait() or ready() has."""
         with self._lock:
             self._poll()
             if not self._events:
                 return []
             events, self._events = self._events, {}
-        return [event for number in sorted(events) for event in events[number]]
+        told = {at: event for each in events.values() for at, event in each.items()}
+        return [told[at] for at in sorted(told)]
 
     def compute_is_idle(self) -> None:
         """The devices have finished all work that they were given: slots whose release has named no last use are free."""
@@ -679,6 +690,7 @@ class Cache(AnyCache):
         info = self._info(request)
         if info.state is RequestState.WAITING:
             return None
+        self._events.pop(request, None)
         if info.state is RequestState.FAILED:
             status = self._failed.get(request, _interface.LOAD_FAILED)
             raise error_of(status, f"request {request} has failed: {status_text(status)}")
@@ -750,32 +762,46 @@ class Cache(AnyCache):
 
     def _release(self, request: Request, how: _interface.Release) -> None:
         with self._lock:
-            if self._handle is None or self._live.get(request.id) is not request:
+            if self._handle is None or request.released:
                 return
             status = lib.terrace_cache_release(self._handle, byref(c_uint64(request.id)), 1, byref(how))
-            if status in (_interface.OK, _interface.UNKNOWN_REQUEST):
-                del self._live[request.id]
-                self._failed.pop(request.id, None)
-                if (waiter := self._waiters.get(request.id)) is not None:
-                    waiter.wake()
-            check(status)
+            if status != _interface.UNKNOWN_REQUEST:  # after a call that was interrupted
+                check(status)
+            self._forget(request.id)
 
     def _drop(self, number: int) -> None:
-        """A call of acquire() has failed, or was interrupted."""
-        if self._live.pop(number, None) is not None:
+        """A call of acquire() has failed, or was interrupted, or nobody has the request any more."""
+        if number in self._live:
             lib.terrace_cache_release(self._open(), byref(c_uint64(number)), 1, None)
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        """The library does not have this request any more."""
+        self._events.pop(number, None)
+        self._failed.pop(number, None)
+        if (waiter := self._waiters.get(number)) is not None:
+            waiter.wake()
+        self._live.pop(number, None)  # last: an exception before is as one before the call
+
+    def _settle(self) -> None:
+        """Releases the requests that nobody has. Until then their ids are not free, so no other request has them."""
+        self._attempts.settle()
+        while self._left:
+            self._drop(self._left[0])
+            self._left.popleft()
 
     def _collect(self) -> None:
         self._returned.collect(self._open(), self._take)
-        self._attempts.settle()
+        self._settle()
 
     def _take(self, number: int, events: Any, count: int) -> None:
-        taken = [RequestEvent(e.request, e.status, e.layers) for e in events[:count]]
-        self._events[number] = taken
-        for event in taken:
-            if event.status != _interface.OK:
-                self._failed[event.request] = event.status
-            if (waiter := self._waiters.get(event.request)) is not None:
+        for i, e in enumerate(events[:count]):
+            if e.request not in self._live:
+                continue
+            self._events.setdefault(e.request, {})[number, i] = RequestEvent(e.request, e.status, e.layers)
+            if e.status != _interface.OK:
+                self._failed[e.request] = e.status
+            if (waiter := self._waiters.get(e.request)) is not None:
                 waiter.wake()
         self._arrivals += 1
 

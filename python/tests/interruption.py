@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from terrace_kv import _memory, _polling, _staging, offload, store
+from terrace_kv import _memory, _polling, _staging, cache, offload, store
 
 
 class Interrupted(Exception):
@@ -39,7 +39,7 @@ def alarm(seconds: float) -> Iterator[None]:
 def interrupted_at(line: int) -> Iterator[list[int]]:
     """Raises Interrupted at the n-th line that the package's modules run. Yields a list that has one item if it did. Lines where a
     `with` ends are left out: Python has no exceptions of signals there."""
-    modules = {inspect.getfile(module) for module in (store, offload, _memory, _polling, _staging)}
+    modules = {inspect.getfile(module) for module in (cache, store, offload, _memory, _polling, _staging)}
     raised: list[int] = []
     count = 0
     entered: set[tuple[int, int]] = set()

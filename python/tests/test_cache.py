@@ -6,9 +6,11 @@ import os
 import pickle
 import random
 import threading
+from contextlib import suppress
 
 import numpy
 import pytest
+from interruption import Interrupted, interrupted_at
 
 from terrace_kv import (
     HIGHEST_PRIORITY,
@@ -570,3 +572,59 @@ def test_what_is_wrong_is_named(engine):
             call()
     with pytest.raises(NotFound, match="there is no write-back job 9"):
         engine.cache.write_back(9)
+
+
+def test_events_of_a_request_end_with_its_wait_and_with_it(engine):
+    waiting = list(range(17))
+    engine.serve(waiting)
+    engine.cache.drain()
+    for ready in (True, False):  # its wait tells, or its end
+        engine.cache.clear(keep_storage=True)
+        request = engine.cache.acquire(Chain(ROOT, UNIT, waiting))
+        if ready:
+            assert request.wait(10).storage == 4
+        else:
+            engine.cache.drain(10)
+            request.release(0)
+        assert engine.cache._events == {} and engine.cache.poll() == []
+        request.release(0)
+    engine.cache.clear(keep_storage=True)
+    with engine.cache.acquire(Chain(ROOT, UNIT, waiting), by_layer=True) as request:
+        engine.cache.drain(10)
+        events = engine.cache.poll()
+        assert {event.request for event in events} == {request.id} and events[-1].layers == 0
+        assert engine.cache.poll() == []
+
+
+def test_a_request_that_nobody_has_is_released(engine):
+    engine.cache.acquire(Chain(ROOT, UNIT, range(9)), request=5)
+    assert engine.cache.statistics()["live"] == 1
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(9)), request=5):
+        engine.cache.poll()
+        assert engine.cache.statistics()["live"] == 1, "the one that has the id now"
+    engine.cache.acquire(Chain(ROOT, UNIT, range(9)))
+    engine.cache.poll()
+    assert engine.cache.statistics()["live"] == 0
+
+
+def test_an_exception_at_any_line_costs_no_block(engine):
+    tokens = list(range(17))
+    chain = Chain(ROOT, UNIT, tokens)
+    engine.serve(tokens)
+    line = 0
+    while True:
+        line += 1
+        engine.cache.drain(10)
+        with interrupted_at(line) as raised, suppress(Interrupted):
+            with engine.cache.acquire(chain, request=9) as request:
+                request.wait(10)
+                request.commit(chain.keys)
+                request.release(0)
+                request.release(0)
+        request = None
+        engine.cache.poll()
+        assert engine.cache.statistics()["live"] == 0, raised
+        assert engine.cache.device_room() == DEVICE_BLOCKS and engine.cache._live == engine.cache._events == {}
+        if not raised:
+            break
+    assert line > 40
