@@ -85,9 +85,11 @@ class Steps:
 
     def __init__(self, manager: Any, requests: int, cached: int) -> None:
         self.manager = manager
+        self.pass_ends = getattr(manager.coordinator, "share_planned", lambda: None)  # as TerraceScheduler calls it
         for i in range(cached // 100):
             request = make_request(f"cached {i}", [name("cached", i, j) for j in range(100)], 100 * BLOCK)
             assert manager.allocate_slots(request, 100 * BLOCK) is not None
+            request.num_computed_tokens = 100 * BLOCK
             end(manager, request)
         self.running = [make_request(f"running {i}", [name("running", i, 0)], BLOCK + i % BLOCK) for i in range(requests)]
         for request in self.running:
@@ -106,6 +108,7 @@ class Steps:
         for request in self.running:
             if manager.allocate_slots(request, 1, num_lookahead_tokens=0) is None:
                 raise RuntimeError("the memory is too small")
+        self.pass_ends()
         for request in self.running:
             manager.cache_blocks(request, request.num_computed_tokens + 1)
         taken = time.perf_counter() - begun

@@ -97,12 +97,17 @@ class Worker:
                 assert self.memory[table[before // BLOCK], before % BLOCK] == (group, sequence[before]), (name, group, before)
 
 
-def make_scheduler(model: Path, specs: list[Any], blocks: int, drafts: int) -> Any:
+def make_scheduler(model: Path, specs: list[Any], blocks: int, drafts: int, **options: Any) -> Any:
     speculation = SpeculativeConfig(model="ngram", num_speculative_tokens=drafts) if drafts else None
     config = VllmConfig(
         model_config=ModelConfig(str(model), skip_tokenizer_init=True, max_model_len=512),
         scheduler_config=SchedulerConfig(
-            max_num_seqs=8, max_num_batched_tokens=64, max_model_len=512, is_encoder_decoder=False, watermark=0.0
+            max_num_seqs=8,
+            max_num_batched_tokens=64,
+            max_model_len=512,
+            is_encoder_decoder=False,
+            watermark=0.0,
+            **options,
         ),
         cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=True),
         speculative_config=speculation,
@@ -120,6 +125,17 @@ def make_scheduler(model: Path, specs: list[Any], blocks: int, drafts: int) -> A
     )
     assert type(scheduler) is TerraceScheduler
     return scheduler
+
+
+def a_request(name: str, prompt: list[int], most: int, **options: Any) -> Request:
+    return Request(
+        request_id=name,
+        prompt_token_ids=prompt,
+        sampling_params=SamplingParams(max_tokens=most, ignore_eos=True),
+        pooling_params=None,
+        block_hasher=get_request_block_hasher(BLOCK, sha256),
+        **options,
+    )
 
 
 FULL = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
@@ -144,13 +160,7 @@ def test_each_token_is_read_where_it_was_written(
             prompt = [seed.randrange(3)] * (BLOCK * seed.randrange(1, 6)) + [
                 seed.randrange(50) for _ in range(seed.randrange(1, 40))
             ]
-            request = Request(
-                request_id=str(turn),
-                prompt_token_ids=prompt,
-                sampling_params=SamplingParams(max_tokens=seed.randrange(1, 90), ignore_eos=True),
-                pooling_params=None,
-                block_hasher=get_request_block_hasher(BLOCK, sha256),
-            )
+            request = a_request(str(turn), prompt, seed.randrange(1, 90))
             requests[request.request_id] = request
             scheduler.add_request(request)
         if scheduler.running and seed.random() < 0.02:
@@ -175,4 +185,26 @@ def test_each_token_is_read_where_it_was_written(
             assert token == next_token(sequence)
             sequence.append(token)
     assert scheduler.kv_cache_manager.usage == 0.0 and scheduler.reset_prefix_cache()
+    scheduler.shutdown()
+
+
+def test_a_chunk_that_its_own_pass_takes_back(tmp_path: Path) -> None:
+    """The fourth pass plans three blocks of the long prompt, and then preempts it for a block of the short one. Later it finds the
+    ten blocks that are written."""
+    scheduler = make_scheduler(
+        tiny_model.write(tmp_path / "model"), [FULL], 15, 0, policy="priority", long_prefill_token_threshold=3 * BLOCK
+    )
+    worker, pending, hits = Worker([0], 7), deque[Any](), []
+    long, short = a_request("long", list(range(13 * BLOCK + 8)), 2, priority=9), a_request("short", list(range(500, 515)), 5)
+    for turn in range(30):
+        if turn < 2:
+            scheduler.add_request((long, short)[turn])
+        step = scheduler.schedule()
+        hits += step.scheduled_cached_reqs.num_computed_tokens if "long" in step.scheduled_cached_reqs.resumed_req_ids else []
+        if step.total_num_scheduled_tokens:
+            pending.append((step, worker.run(step)))
+        if len(pending) == 2 or (pending and not step.total_num_scheduled_tokens):
+            scheduler.update_from_output(*pending.popleft())
+    assert long.num_preemptions == 1 and hits == [10 * BLOCK]
+    assert scheduler.get_num_unfinished_requests() == 0
     scheduler.shutdown()

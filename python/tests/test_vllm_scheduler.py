@@ -231,6 +231,53 @@ def test_tokens_that_may_be_rejected_are_not_shared(manager_of: Any) -> None:
     assert manager.get_computed_blocks(a_request("b", [*tokens(30), 7, 8, 9]))[1] == 32
 
 
+def test_the_last_accepted_drafts_are_shared_at_the_end(manager_of: Any) -> None:
+    manager = manager_of(20)
+    request = a_request("a", tokens(30))
+    admit(manager, request)
+    manager.allocate_slots(request, 4)  # a token and three drafts
+    request.append_output_token_ids([7, 8, 9])
+    request.num_computed_tokens = 32  # two drafts were right; the last token is not computed
+    finish(manager, request)
+    assert manager.get_computed_blocks(a_request("b", [*tokens(30), 7, 8, 9]))[1] == 32
+
+
+@pytest.mark.parametrize("specs", [(full(),), (full(), sliding(2 * BLOCK))], ids=["full", "full-and-window"])
+def test_what_a_pass_takes_back_is_no_hit(manager_of: Any, specs: tuple[Any, ...]) -> None:
+    """With priorities, vLLM may preempt a request in the pass that has planned its chunk."""
+    manager = manager_of(40, *specs, enable_kv_cache_events=True)
+    request, other = a_request("a", tokens(96)), a_request("other", tokens(96))
+    admit(manager, request, 32)
+    manager.new_step_starts()
+    assert manager.allocate_slots(request, 64) is not None
+    request.status = RequestStatus.PREEMPTED
+    manager.free(request)
+    assert manager.get_computed_blocks(other)[1] == 32
+    stored = [name for event in manager.take_events() for name in event.block_hashes]
+    assert set(stored) <= set(published(other.block_hashes[:2]))
+
+
+def test_what_a_pass_has_planned_is_a_hit_of_the_same_pass(manager_of: Any) -> None:
+    manager = manager_of(40)
+    request = a_request("a", tokens(96))
+    admit(manager, request, 32)
+    assert manager.allocate_slots(request, 64) is not None
+    assert manager.get_computed_blocks(a_request("b", tokens(97)))[1] == 96
+
+
+def test_what_a_connector_loads_in_a_step_is_shared_after_it(manager_of: Any) -> None:
+    manager = manager_of(40)
+    request, other = a_request("a", tokens(100)), a_request("b", tokens(100))
+    assert manager.allocate_slots(request, 36, num_external_computed_tokens=64) is not None
+    assert manager.get_computed_blocks(other)[1] == 0, "the load may fail"
+    request.status, request.num_computed_tokens = RequestStatus.RUNNING, 32  # it has failed after two blocks
+    assert manager.allocate_slots(request, 68) is not None
+    assert manager.get_computed_blocks(other)[1] == 32
+    request.num_computed_tokens = 100
+    finish(manager, request)
+    assert manager.get_computed_blocks(other)[1] == 96
+
+
 def test_a_draft_model_computes_the_last_block_again(manager_of: Any) -> None:
     manager = manager_of(20, use_eagle=True)
     admit(manager, a_request("a", tokens(64)))
@@ -330,6 +377,7 @@ def test_events(manager_of: Any) -> None:
     admit(manager, first)
     second = a_request("second", tokens(32) + tokens(16, 500))
     admit(manager, second)
+    manager.coordinator.share_planned()
     stored = manager.take_events()
     assert [type(event) for event in stored] == [BlockStored, BlockStored]
     assert [event.block_hashes for event in stored] == [published(first.block_hashes), published(second.block_hashes[2:])]
@@ -342,6 +390,7 @@ def test_events(manager_of: Any) -> None:
     finish(manager, second)
     third = a_request("third", tokens(64, 900))
     admit(manager, third)
+    manager.coordinator.share_planned()
     events = manager.take_events()
     removed = [name for event in events if isinstance(event, BlockRemoved) for name in event.block_hashes]
     assert removed == published([second.block_hashes[2], first.block_hashes[1]])
@@ -355,6 +404,7 @@ def test_a_request_may_want_events_of_its_hits(manager_of: Any) -> None:
     manager = manager_of(10, enable_kv_cache_events=True)
     request = a_request("a", tokens(40))
     admit(manager, request)
+    manager.coordinator.share_planned()
     manager.take_events()
     again = a_request("b", tokens(40))
     again.kv_cache_report_mode = "full"

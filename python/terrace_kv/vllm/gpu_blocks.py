@@ -97,7 +97,7 @@ class Lease:
 
     __slots__ = (
         "_groups", "_ratio", "_unit", "advance_at", "boundaries", "capacity", "commit_at", "committed", "counts", "held", "keys",
-        "loads", "request", "units"
+        "loads", "planned", "request", "shared_late", "units"
     )  # fmt: skip
 
     def __init__(self, request: Any, groups: Sequence[Group], unit: int, ratio: int) -> None:
@@ -113,12 +113,16 @@ class Lease:
         """Leading units that other requests can hit."""
         self.commit_at = sys.maxsize
         """Computed tokens at which another unit is full. Without caching, never."""
-        self.advance_at = 0
+        self.advance_at = sys.maxsize
         """Computed tokens at which a window leaves its next block behind."""
         self.boundaries: list[int] = []
         """Places (Boundaries) that are not computed yet."""
         self.loads = False
         """True while a connector fills blocks."""
+        self.planned = 0
+        """Leading tokens that others can hit once it is certain that the step of this pass computes them."""
+        self.shared_late = False
+        """True if nothing is shared before the step that computes it has ended."""
         self.keys = Keys(ctypes.create_string_buffer(1), 0)
         self._groups, self._unit, self._ratio = groups, unit, ratio
 

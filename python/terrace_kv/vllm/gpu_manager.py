@@ -71,6 +71,7 @@ class GpuCoordinator:
         self.block_pool = GpuPool(own.block_pool, self.cache, self.groups)
         self.leases: dict[str, Lease] = {}
         self._wrong: set[int] = set()  # slots whose bytes are wrong, and which a request still holds
+        self._planned: list[Lease] = []  # leases whose `planned` tokens this pass of the scheduler has planned
         self.zero = any(group.records_new_block_ids for group in self.groups)
 
     # ---- what a request finds
@@ -79,6 +80,7 @@ class GpuCoordinator:
         self, block_hashes: Sequence[bytes], max_cache_hit_length: int
     ) -> tuple[tuple[list[Any], ...], int, int]:
         """Number of cached leading tokens, with as many stand-ins for their blocks."""
+        self.share_planned()  # vLLM takes nothing back any more in a pass in which it looks for hits
         most = max_cache_hit_length // self._unit
         # A draft model needs the hidden states of the last block that was found, which is computed again. With several groups,
         # this may be the block of the token that is computed in any case, as in vLLM.
@@ -120,7 +122,7 @@ class GpuCoordinator:
                 lease.held.release(0)
                 raise RuntimeError(f"of {hits} blocks that were found, {request.request_id} has got {lease.held.info.device}")
         if self._windows:
-            lease.advance_at = self._next_advance(0)
+            lease.advance_at, lease.shared_late = self._next_advance(0), True
         if self._caching:
             self._committed(lease, hits)
             lease.boundaries = self._boundaries.of(request) if self._windows else []
@@ -186,7 +188,7 @@ class GpuCoordinator:
     def commit(self, lease: Lease, tokens: int) -> None:
         """Other requests can hit the blocks of so many tokens.
 
-        They may be written by the step that is planned now: vLLM's steps run one after another, so a later one finds them
+        They may be written by a step that will certainly run: vLLM's steps run one after another, so a later one finds them
         written, and so does a request of the same step, because a layer writes before it reads. For the same reason a block that
         is released can be given out at once: vLLM itself waits (pop_blocks_for_free) where a connector may write out of order.
         """
@@ -200,13 +202,29 @@ class GpuCoordinator:
                 self._boundaries.note(lease.request.block_hashes, begin, units)
             self.block_pool.note_commit(lease, begin, units)
 
+    def plan(self, lease: Lease, tokens: int) -> None:
+        """This pass of the scheduler has planned so many tokens. It may still preempt the request, so nothing is shared yet."""
+        if not lease.planned:
+            self._planned.append(lease)
+        lease.planned = tokens
+
+    def share_planned(self) -> None:
+        """The pass takes back nothing of what it has planned so far: shares it."""
+        if not self._planned:
+            return
+        planned, self._planned = self._planned, []
+        for lease in planned:
+            tokens, lease.planned = lease.planned, 0
+            if tokens >= lease.commit_at:
+                self.commit(lease, tokens)
+
     def _committed(self, lease: Lease, units: int) -> None:
         lease.committed = units
         lease.commit_at = (units + 1) * self._unit + self.num_reprefillable_tokens
 
     def settle(self, lease: Lease, computed: int) -> None:
-        """With windows: so many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows
-        have left behind: these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
+        """So many tokens are computed, in steps that have ended. Shares blocks, and gives up those that windows have left behind:
+        these stay cached only before a boundary, because what is given up before it is shared is forgotten."""
         if lease.loads:
             return
         computed = min(computed, lease.capacity)
@@ -222,8 +240,7 @@ class GpuCoordinator:
 
     def settle_all(self, lease: Lease) -> None:
         """The same for what vLLM knows to be computed."""
-        if self._windows:
-            self.settle(lease, lease.request.num_computed_tokens - lease.request.num_in_flight_tokens)
+        self.settle(lease, lease.request.num_computed_tokens - lease.request.num_in_flight_tokens)
 
     # ---- what the scheduler and vLLM's manager call
 
@@ -242,10 +259,7 @@ class GpuCoordinator:
         if lease is None:
             return
         lease.loads = False
-        if self._windows:
-            self.settle(lease, num_computed_tokens)
-        elif num_computed_tokens >= lease.commit_at:
-            self.commit(lease, num_computed_tokens)
+        self.settle(lease, num_computed_tokens)
 
     def remove_skipped_blocks(
         self, request_id: str, processed_computed_tokens: int, num_prompt_tokens: int | None = None
@@ -265,6 +279,7 @@ class GpuCoordinator:
         lease = self.leases.pop(request_id, None)
         if lease is None:
             return []
+        lease.planned = 0  # if this pass has planned it, the step does not compute it
         self.settle_all(lease)
         return [lease]
 
@@ -325,7 +340,6 @@ class GpuManager(KVCacheManager):
         self.retained_hit_group_ids = ()
         self.empty_kv_cache_blocks = GpuBlocks(tuple([] for _ in self.coordinator.groups))
         self._leases = self.coordinator.leases
-        self._has_windows = any(group.window for group in self.coordinator.groups)
 
     def allocate_slots(
         self,
@@ -354,7 +368,7 @@ class GpuManager(KVCacheManager):
         needed = main + num_lookahead_tokens
         needed = needed if needed < longest else longest
         is_new = lease is None
-        if lease is not None and self._has_windows:
+        if lease is not None and lease.shared_late:
             coordinator.settle(lease, computed - request.num_in_flight_tokens)
         if is_new or request.status is not RequestStatus.RUNNING:
             have = coordinator.counts(num_new_computed_tokens) if lease is None else lease.counts
@@ -384,8 +398,10 @@ class GpuManager(KVCacheManager):
             new = GpuBlocks(ids)
         if delay_cache_blocks:
             lease.loads = True
-        elif main >= lease.commit_at and not self._has_windows:
-            coordinator.commit(lease, min(main, request.num_tokens))
+        else:
+            lease.shared_late |= num_external_computed_tokens > 0  # a connector loads them in this step, and may fail
+            if main >= lease.commit_at and not lease.shared_late:
+                coordinator.plan(lease, min(main, request.num_tokens))
         return new
 
     def get_blocks(self, request_id: str) -> GpuBlocks:

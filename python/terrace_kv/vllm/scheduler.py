@@ -35,6 +35,12 @@ class _WithTerrace:
         self._terrace = GpuManager(own, terrace_options(self.vllm_config))
         logger.info("Terrace: decides what %d blocks of GPU memory keep", own.block_pool.num_gpu_blocks - 1)
 
+    def schedule(self, *arguments: Any, **options: Any) -> Any:
+        """Plans a step, which runs as planned from now on."""
+        step = super().schedule(*arguments, **options)  # type: ignore[misc]
+        self._terrace.coordinator.share_planned()
+        return step
+
     def shutdown(self) -> None:
         """Ends the scheduler and the cache."""
         super().shutdown()  # type: ignore[misc]
