@@ -53,6 +53,14 @@ void put_common(const Cache& cache, Statistics& value) {
   value.erasing = cache.erasing() ? 1 : 0;
   value.shared_off = cache.shared_is_off() ? 1 : 0;
   value.link_down = cache.link_health().in_use ? 0 : 1;
+  value.cleared = static_cast<uint64_t>(cache.status());
+  value.transfers_in_flight = cache.transfers_in_flight();
+}
+
+/// Throws if the tier is neither the device nor the host.
+Tier memory_tier(uint32_t tier) {
+  if (tier <= TERRACE_TIER_HOST) return static_cast<Tier>(tier);
+  throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_DEVICE or TERRACE_TIER_HOST"};
 }
 
 }  // namespace
@@ -102,12 +110,8 @@ terrace_status terrace_cache_set(terrace_cache* cache, const char* option, const
 }
 
 terrace_status terrace_cache_make_room(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
-  return on(cache, __func__, [&] {
-    if (tier > TERRACE_TIER_HOST) {
-      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_DEVICE or TERRACE_TIER_HOST"};
-    }
-    return cache->cache().make_room(static_cast<terrace::Tier>(tier), terrace::Blocks{blocks}, terrace::PoolId{pool});
-  });
+  return on(cache, __func__,
+            [&] { return cache->cache().make_room(memory_tier(tier), terrace::Blocks{blocks}, terrace::PoolId{pool}); });
 }
 
 terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
@@ -145,7 +149,6 @@ terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace
     value.device_evictable = device.evictable;
     value.evicted_device = stats.evicted_device;
     value.live = cache->live.size();
-    value.cleared = static_cast<uint64_t>(of.status());
     write_struct("out", value, out);
   });
 }
@@ -181,6 +184,43 @@ terrace_status terrace_offload_read_statistics(const terrace_cache* cache, terra
     value.asked = jobs.asked;
     value.found = jobs.found;
     write_struct("out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
+  });
+}
+
+terrace_status terrace_cache_read_usage(const terrace_cache* cache, uint32_t tier, uint16_t pool, terrace_usage* out) {
+  return on(cache, __func__, [&] {
+    if (cache->offload && tier == TERRACE_TIER_DEVICE) throw std::invalid_argument{"the engine owns the slots of the device"};
+    const terrace::Usage usage = cache->cache().usage(memory_tier(tier), terrace::PoolId{pool});
+    write_struct("out", terrace_usage{0, usage.blocks, usage.free, usage.evictable, usage.promised}, out);
+  });
+}
+
+terrace_status terrace_cache_read_tree(const terrace_cache* cache, uint16_t pool, terrace_tree_counts* out) {
+  return on(cache, __func__, [&] {
+    const terrace::TreeCounts counts = cache->cache().tree_counts(terrace::PoolId{pool});
+    const auto& [device, host, storage] = counts.tiers;
+    write_struct("out",
+                 terrace_tree_counts{0, counts.nodes, counts.blocks, counts.references, device.blocks, device.pinned,
+                                     device.leaves, host.blocks, host.pinned, host.leaves, storage.blocks, storage.leaves},
+                 out);
+  });
+}
+
+terrace_status terrace_cache_describe_tree(terrace_cache* cache, size_t lines_max, const char** text) {
+  return on(cache, __func__, [&] {
+    need(text, "text");
+    *text = (cache->tree_text = cache->cache().describe_tree(lines_max)).c_str();
+  });
+}
+
+terrace_status terrace_cache_measure_misses(terrace_cache* cache) {
+  return on(cache, __func__, [&] { cache->cache().measure_misses(); });
+}
+
+terrace_status terrace_cache_read_misses(const terrace_cache* cache, terrace_misses* out) {
+  return on(cache, __func__, [&] {
+    const auto [unknown, device, host, storage, damaged, cleared, turned_down, not_used] = cache->cache().miss_totals().units;
+    write_struct("out", terrace_misses{0, unknown, device, host, storage, damaged, cleared, turned_down, not_used}, out);
   });
 }
 
@@ -261,11 +301,7 @@ terrace_status terrace_cache_tenant_blocks(const terrace_cache* cache, uint64_t 
                                            uint64_t* blocks) {
   return on(cache, __func__, [&] {
     need(blocks, "blocks");
-    if (tier > TERRACE_TIER_HOST) {
-      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_DEVICE or TERRACE_TIER_HOST"};
-    }
-    const auto held =
-        cache->cache().tenant_blocks(terrace::TenantId{tenant}, static_cast<terrace::Tier>(tier), terrace::PoolId{pool});
+    const auto held = cache->cache().tenant_blocks(terrace::TenantId{tenant}, memory_tier(tier), terrace::PoolId{pool});
     if (!held) throw Refusal{TERRACE_NOT_FOUND, "tenant " + std::to_string(tenant) + " has no quota in this pool"};
     *blocks = *held;
   });

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -98,6 +99,7 @@ struct terrace_cache {
   std::vector<terrace_cache_event> cache_events;
   std::vector<int64_t> expiries;  ///< expiries of these events
   std::vector<terrace_write_back_result> write_backs;
+  std::string tree_text;
 };
 
 namespace terrace::capi {

@@ -96,3 +96,11 @@ terrace_status terrace_chain_before_media(const terrace_chain* chain, uint32_t b
       *shorter = static_cast<uint32_t>(across->offset / of.keys.block_tokens());
   });
 }
+
+terrace_status terrace_chain_media_across(const terrace_chain* chain, uint32_t blocks, terrace_item* item) {
+  return on_chain(chain, __func__, [&](const terrace_chain::Keys& of) {
+    need(item, "item");
+    const terrace::PromptItem across = of.keys.media_across(blocks).value_or(terrace::PromptItem{});
+    *item = {across.offset, across.length, across.digest.data(), across.digest.size(), TERRACE_ITEM_MEDIA, 0};
+  });
+}

@@ -146,6 +146,15 @@ void check_group(const terrace_cache& cache, std::uint32_t group) {
                               std::to_string(cache.units_per_block.size())};
 }
 
+terrace_place to_c(const BlockPlace& at) {
+  const auto slot = [](const std::optional<SlotId>& of) { return of ? of->value() : TERRACE_NO_SLOT; };
+  return {.device = slot(at.device),
+          .host = slot(at.host),
+          .storage = at.storage ? std::uint8_t{1} : std::uint8_t{0},
+          .in_use = at.in_use ? std::uint8_t{1} : std::uint8_t{0},
+          .reserved = 0};
+}
+
 // ---- steps
 
 /// One request of a step.
@@ -312,16 +321,28 @@ terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key
     check_group(*cache, group);
     give("places", places, place_count, [&]() -> auto& {
       cache->places.clear();
-      const auto slot = [](const std::optional<terrace::SlotId>& of) { return of ? of->value() : TERRACE_NO_SLOT; };
-      for (const terrace::BlockPlace& at : cache->cache().find_blocks(keys_of(keys, count), terrace::GroupId{group})) {
-        cache->places.push_back({.device = slot(at.device),
-                                 .host = slot(at.host),
-                                 .storage = at.storage ? std::uint8_t{1} : std::uint8_t{0},
-                                 .in_use = at.in_use ? std::uint8_t{1} : std::uint8_t{0},
-                                 .reserved = 0});
-      }
+      for (const terrace::BlockPlace& at : cache->cache().find_blocks(keys_of(keys, count), terrace::GroupId{group}))
+        cache->places.push_back(to_c(at));
       return cache->places;
     });
+  });
+}
+
+terrace_status terrace_cache_find_block(const terrace_cache* cache, const terrace_key* key, uint16_t group,
+                                        terrace_place* place) {
+  return on(cache, __func__, [&] {
+    need(place, "place");
+    check_group(*cache, group);
+    const auto at = cache->cache().find_block(keys_of(key, 1, "key").front(), terrace::GroupId{group});
+    *place = to_c(at.value_or(terrace::BlockPlace{}));
+  });
+}
+
+terrace_status terrace_cache_blocks_for(const terrace_cache* cache, uint64_t tokens, uint16_t group, uint64_t* blocks) {
+  return on(cache, __func__, [&] {
+    need(blocks, "blocks");
+    check_group(*cache, group);
+    *blocks = cache->cache().blocks_for(tokens, terrace::GroupId{group});
   });
 }
 

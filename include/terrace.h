@@ -166,6 +166,10 @@ TERRACE_C_API uint64_t terrace_chain_tenant(const terrace_chain* chain);
 /// encoder computes an item as a whole limits the hits of a request to it (TERRACE_ACQUIRE_HITS_MAX).
 TERRACE_C_API terrace_status terrace_chain_before_media(const terrace_chain* chain, uint32_t blocks, uint32_t* shorter);
 
+/// Sets `item` to the media item inside which a match of so many blocks ends, or its `length` to 0 if there is none. Of several
+/// items, it is the one that begins first. Its digest is valid until items are added.
+TERRACE_C_API terrace_status terrace_chain_media_across(const terrace_chain* chain, uint32_t blocks, terrace_item* item);
+
 // ---- opening
 
 enum { TERRACE_LOG_INFO = 0, TERRACE_LOG_WARNING = 1, TERRACE_LOG_ERROR = 2 };
@@ -540,6 +544,9 @@ typedef struct terrace_offload_statistics {
   uint64_t asked;       ///< keys in queries
   uint64_t found;       ///< the part of `asked` that were hits
   uint64_t link_down;   ///< 1: copies between device and host fail, so none are started
+  uint64_t cleared;     ///< as in terrace_cache_statistics
+  /// Transfers, reads and writes that have started and have not ended.
+  uint64_t transfers_in_flight;
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 
@@ -576,6 +583,15 @@ typedef struct terrace_place {
 /// true until the next call only. The array is valid until then, too.
 TERRACE_C_API terrace_status terrace_cache_find_blocks(terrace_cache* cache, const terrace_key* keys, size_t count,
                                                        uint16_t group, const terrace_place** places, size_t* place_count);
+/// Tells where one block is, by its key alone. It visits the whole tree: terrace_cache_find_blocks() finds blocks by their
+/// prefix.
+TERRACE_C_API terrace_status terrace_cache_find_block(const terrace_cache* cache, const terrace_key* key, uint16_t group,
+                                                      terrace_place* place);
+/// Sets `blocks` to the number of blocks of a group for so many tokens, of which the last block may be partly filled; for cross
+/// attention, tokens of the encoder. Without groups in the configuration, give hash units in place of tokens. Compare it with
+/// terrace_cache_read_usage().
+TERRACE_C_API terrace_status terrace_cache_blocks_for(const terrace_cache* cache, uint64_t tokens, uint16_t group,
+                                                      uint64_t* blocks);
 
 enum {
   TERRACE_ACQUIRE_HITS_MAX = 1,       ///< hit_units_max counts
@@ -852,14 +868,64 @@ typedef struct terrace_cache_statistics {
   uint64_t swapped_in_bytes;
   uint64_t storage_read_bytes;
   uint64_t storage_written_bytes;
-  uint64_t durable_blocks;  ///< blocks that would survive a power failure now
-  uint64_t live;            ///< requests that have not been released
-  uint64_t erasing;         ///< 1: blocks that a clear has removed from storage may come back after a kill
-  uint64_t shared_off;      ///< 1: since a clear, the shared store is not used
-  uint64_t link_down;       ///< 1: copies between device and host fail, so none are started
-  uint64_t cleared;         ///< 1: a clear with TERRACE_CLEAR_WAIT is under way; 2: it is complete, and the cache can resume
+  uint64_t durable_blocks;       ///< blocks that would survive a power failure now
+  uint64_t live;                 ///< requests that have not been released
+  uint64_t erasing;              ///< 1: blocks that a clear has removed from storage may come back after a kill
+  uint64_t shared_off;           ///< 1: since a clear, the shared store is not used
+  uint64_t link_down;            ///< 1: copies between device and host fail, so none are started
+  uint64_t cleared;              ///< 1: a clear with TERRACE_CLEAR_WAIT is under way; 2: it is complete, and the cache can resume
+  uint64_t transfers_in_flight;  ///< transfers, reads and writes that have started and have not ended
 } terrace_cache_statistics;
 TERRACE_C_API terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace_cache_statistics* out);
+
+/// How the slots of a tier of a pool are used. A new request can get free + evictable - promised of them.
+typedef struct terrace_usage {
+  size_t struct_size;
+  uint64_t blocks;  ///< slots, without the null block
+  uint64_t free;
+  uint64_t evictable;  ///< cached, and not held by anything
+  uint64_t promised;   ///< the part of `free` and `evictable` that is promised to waiting requests
+} terrace_usage;
+/// `tier` is TERRACE_TIER_DEVICE, except of an offload cache, or TERRACE_TIER_HOST.
+TERRACE_C_API terrace_status terrace_cache_read_usage(const terrace_cache* cache, uint32_t tier, uint16_t pool,
+                                                      terrace_usage* out);
+
+/// What the tree of a pool has now. Leaves have no block after them in their tier.
+typedef struct terrace_tree_counts {
+  size_t struct_size;
+  uint64_t nodes;
+  uint64_t blocks;
+  uint64_t references;     ///< pins
+  uint64_t device_blocks;  ///< copies
+  uint64_t device_pinned;
+  uint64_t device_leaves;
+  uint64_t host_blocks;
+  uint64_t host_pinned;
+  uint64_t host_leaves;
+  uint64_t storage_blocks;
+  uint64_t storage_leaves;
+} terrace_tree_counts;
+/// Visits every node of the tree, as does the next call.
+TERRACE_C_API terrace_status terrace_cache_read_tree(const terrace_cache* cache, uint16_t pool, terrace_tree_counts* out);
+/// Returns the trees as text for people: which tiers have which blocks, a line for each node, at most `lines_max` for each pool.
+TERRACE_C_API terrace_status terrace_cache_describe_tree(terrace_cache* cache, size_t lines_max, const char** text);
+
+/// Hash units that requests had to compute, by the reason: terrace::MissReason (<terrace/statistics.hpp>). Of an offload cache,
+/// blocks that its engine has computed and stored. All of them are estimated from a share of the keys.
+typedef struct terrace_misses {
+  size_t struct_size;
+  uint64_t unknown;         ///< never cached, or there is no record of it any more
+  uint64_t evicted_device;  ///< the last copy was evicted from this tier, as are the next two
+  uint64_t evicted_host;
+  uint64_t evicted_storage;
+  uint64_t damaged;
+  uint64_t cleared;
+  uint64_t turned_down;  ///< loading it would take longer than computing it
+  uint64_t not_used;     ///< after a missing block, or in a source that the request did not allow
+} terrace_misses;
+/// Starts to record why blocks are missed. A cache with an admin endpoint does so from the start. Takes up to 3 MiB of memory.
+TERRACE_C_API terrace_status terrace_cache_measure_misses(terrace_cache* cache);
+TERRACE_C_API terrace_status terrace_cache_read_misses(const terrace_cache* cache, terrace_misses* out);
 
 enum { TERRACE_CACHE_STORED = 0, TERRACE_CACHE_REMOVED = 1, TERRACE_CACHE_CLEARED = 2 };
 /// A change of what is cached, for routers and other observers.

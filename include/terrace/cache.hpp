@@ -160,6 +160,10 @@ class TERRACE_API Cache {
   /// Seconds that the request waited until it was ready, or has waited so far. In loop mode, the time before it was accepted is
   /// not included.
   [[nodiscard]] double seconds_waited(const Lease& lease) const;
+  /// Number of blocks of the group for so many tokens, of which the last block may be partly filled; for cross attention, tokens
+  /// of the encoder. Without groups in the configuration, the cache does not know the tokens of a block, and counts hash units in
+  /// place of tokens. usage() tells whether so many have room. Throws std::invalid_argument if there is no such group.
+  [[nodiscard]] std::uint64_t blocks_for(std::uint64_t tokens, GroupId group = {}) const;
   /// Number of leading blocks of the group that all ready requests share. 0 if no request is ready, and for groups that do not
   /// keep the beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;

@@ -37,7 +37,10 @@ from ._offload_types import (
     State,
     Target,
     Urgency,
+    Usage,
+    WriteBackOutcome,
     WriteBackProgress,
+    WriteBackResult,
     WriteBackState,
 )
 from .cache import Cache, Found, Place, Request, RequestEvent, RequestInfo, RequestState, Source, Step
@@ -96,7 +99,10 @@ __all__ = [
     "Target",
     "TerraceError",
     "Urgency",
+    "Usage",
+    "WriteBackOutcome",
     "WriteBackProgress",
+    "WriteBackResult",
     "WriteBackState",
     "__version__",
     "cuda_built",

@@ -6,7 +6,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from . import _interface, _library
@@ -21,7 +21,10 @@ from ._offload_types import (
     Scope,
     State,
     Target,
+    Usage,
+    WriteBackOutcome,
     WriteBackProgress,
+    WriteBackResult,
     WriteBackState,
 )
 from ._polling import Polled, end_of, nanoseconds
@@ -31,7 +34,7 @@ from ._toml import document
 CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
 _ALONE = 0x8000  # TERRACE_ALONE
-_KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # flags of terrace_cache_clear
+_KEEP_STORAGE, _KEEP_SHARED, _WAIT, _RELEASE_HOST = 0x100, 0x200, 0x400, 0x1000  # flags of terrace_cache_clear
 USUAL_PRIORITY, HIGHEST_PRIORITY = 7, 14
 NO_LIMIT = 0xFFFF_FFFF
 
@@ -100,7 +103,9 @@ class AnyCache(Polled):
 
     # ---- the cache as a whole
 
-    def clear(self, *, keep_storage: bool = False, keep_shared: bool = False) -> None:
+    def clear(
+        self, *, keep_storage: bool = False, keep_shared: bool = False, wait: bool = False, release_host: bool = False
+    ) -> None:
         """Drops all cached blocks, removes all stored blocks, and ends the use of a shared store until resume_shared().
 
         It does not wait for the disk: if the process is killed while statistics()["erasing"] is 1, removed blocks may be there
@@ -110,13 +115,27 @@ class AnyCache(Polled):
             keep_storage: True if the names of stored blocks still have the same meaning. Then the stored blocks stay, and can be
                 hits.
             keep_shared: The same for the shared store. Then it is still used.
+            wait: Nothing is served until resume(). Live requests keep their blocks until they are released; the clear is complete
+                when statistics()["cleared"] is 2.
+            release_host: Includes `wait`. When the clear is complete, host memory goes back to the system until resume(), except
+                up to 1 GiB a pool.
         """
-        self._clear(keep_storage, keep_shared, 0)
+        self._clear(0, keep_storage, keep_shared, wait, release_host)
 
-    def _clear(self, keep_storage: bool, keep_shared: bool, flags: int) -> None:
-        flags |= (_KEEP_STORAGE if keep_storage else 0) | (_KEEP_SHARED if keep_shared else 0)
+    def _clear(self, flags: int, *chosen: bool) -> None:
+        for flag, is_set in zip((_KEEP_STORAGE, _KEEP_SHARED, _WAIT, _RELEASE_HOST), chosen, strict=True):
+            flags |= flag if is_set else 0
         with self._lock:
             check(lib.terrace_cache_clear(self._open(), flags))
+
+    def resume(self) -> None:
+        """Serves again after a clear that waits.
+
+        Raises:
+            TerraceError: Some of the cleared blocks are still on the device or in host memory.
+        """
+        with self._lock:
+            check(lib.terrace_cache_resume(self._open()))
 
     def make_room(self, blocks: int, tier: str = "device", pool: int = 0) -> None:
         """Evicts blocks that nobody holds until so many slots of a tier, "device" or "host", are free, or nothing more can be
@@ -134,6 +153,33 @@ class AnyCache(Polled):
         """Makes storage larger or smaller. Does not wait."""
         with self._lock:
             check(lib.terrace_cache_resize(self._open(), 2, in_range("blocks", blocks, c_uint32), pool_number(pool)))
+
+    # ---- what is cached
+
+    def usage(self, tier: str, pool: int = 0) -> Usage:
+        """How the slots of a tier, "device" or "host", are used. Those of the device are the engine's in an OffloadCache."""
+        return Usage(**self._read(lib.terrace_cache_read_usage, _interface.Usage(), tier_number(tier), pool_number(pool)))
+
+    def tree_counts(self, pool: int = 0) -> dict[str, int]:
+        """What the tree of a pool has now, by the names of terrace_tree_counts in terrace.h. Visits every node of the tree."""
+        return self._read(lib.terrace_cache_read_tree, _interface.TreeCounts(), pool_number(pool))
+
+    def describe_tree(self, lines_max: int = 100) -> str:
+        """The trees as text for people: which tiers have which blocks, a line for each node, at most `lines_max` for each
+        pool."""
+        text = c_char_p()
+        with self._lock:
+            check(lib.terrace_cache_describe_tree(self._open(), in_range("lines_max", lines_max, c_uint64), byref(text)))
+            return (text.value or b"").decode()
+
+    def measure_misses(self) -> None:
+        """Starts to record why blocks are missed. A cache with an admin endpoint does so from the start. Takes up to 3 MiB."""
+        with self._lock:
+            check(lib.terrace_cache_measure_misses(self._open()))
+
+    def misses(self) -> dict[str, int]:
+        """Blocks that had to be computed, by the reasons of terrace_misses in terrace.h, estimated from a share of the keys."""
+        return self._read(lib.terrace_cache_read_misses, _interface.Misses())
 
     def record_changes(self) -> None:
         """Records changes of the cached blocks from now on. Call changes() regularly, because all changes are kept until then."""
@@ -311,11 +357,23 @@ class AnyCache(Polled):
         Raises:
             NotFound: There is no such job, or it ended long ago.
         """
-        value = _interface.WriteBackProgress()
+        counts = self._read(lib.terrace_write_back_read, _interface.WriteBackProgress(), job_number(job))
+        return WriteBackProgress(state=WriteBackState(counts.pop("state")), **counts)
+
+    def write_back_results(self, job: int) -> list[WriteBackResult]:
+        """The results of the job's blocks since the last call.
+
+        Raises:
+            NotFound: There is no such job, or it ended long ago.
+        """
+        results = POINTER(_interface.WriteBackResult)()
+        count = c_size_t()
         with self._lock:
-            check(lib.terrace_write_back_read(self._open(), job_number(job), byref(value)))
-        counts = {field: getattr(value, field) for field, *_ in value._fields_ if field not in ("struct_size", "state")}
-        return WriteBackProgress(state=WriteBackState(value.state), **counts)
+            check(lib.terrace_write_back_results(self._open(), job_number(job), byref(results), byref(count)))
+            return [
+                WriteBackResult(bytes(each.key.bytes), WriteBackOutcome(each.outcome), each.status)
+                for each in results[: count.value]
+            ]
 
     def checkpoint(self, longest: float = 60.0) -> int:
         """Writes everything that is cached to storage and flushes it, within so many seconds: for the end of a process. Returns

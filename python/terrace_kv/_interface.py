@@ -353,6 +353,8 @@ class OffloadStatistics(Sized):
         ("asked", c_uint64),
         ("found", c_uint64),
         ("link_down", c_uint64),
+        ("cleared", c_uint64),
+        ("transfers_in_flight", c_uint64),
     ]
 
 
@@ -510,6 +512,48 @@ class CacheStatistics(Sized):
         ("shared_off", c_uint64),
         ("link_down", c_uint64),
         ("cleared", c_uint64),
+        ("transfers_in_flight", c_uint64),
+    ]
+
+
+class Usage(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("blocks", c_uint64),
+        ("free", c_uint64),
+        ("evictable", c_uint64),
+        ("promised", c_uint64),
+    ]
+
+
+class TreeCounts(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("nodes", c_uint64),
+        ("blocks", c_uint64),
+        ("references", c_uint64),
+        ("device_blocks", c_uint64),
+        ("device_pinned", c_uint64),
+        ("device_leaves", c_uint64),
+        ("host_blocks", c_uint64),
+        ("host_pinned", c_uint64),
+        ("host_leaves", c_uint64),
+        ("storage_blocks", c_uint64),
+        ("storage_leaves", c_uint64),
+    ]
+
+
+class Misses(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("unknown", c_uint64),
+        ("evicted_device", c_uint64),
+        ("evicted_host", c_uint64),
+        ("evicted_storage", c_uint64),
+        ("damaged", c_uint64),
+        ("cleared", c_uint64),
+        ("turned_down", c_uint64),
+        ("not_used", c_uint64),
     ]
 
 
@@ -637,6 +681,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_chain_tokens": (c_uint64, [c_void_p]),
     "terrace_chain_tenant": (c_uint64, [c_void_p]),
     "terrace_chain_before_media": (c_int32, [c_void_p, c_uint32, c_void_p]),
+    "terrace_chain_media_across": (c_int32, [c_void_p, c_uint32, POINTER(Item)]),
     "terrace_store_open": (c_int32, [POINTER(OpenOptions), POINTER(c_void_p)]),
     "terrace_store_destroy": (None, [c_void_p]),
     "terrace_store_close": (c_int32, [c_void_p, c_int64, POINTER(CloseReport)]),
@@ -687,6 +732,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_cache_open": (c_int32, [POINTER(OpenOptions), POINTER(c_void_p)]),
     "terrace_cache_match": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint32, POINTER(Found)]),
     "terrace_cache_find_blocks": (c_int32, [c_void_p, c_void_p, c_size_t, c_uint16, POINTER(POINTER(Place)), c_void_p]),
+    "terrace_cache_find_block": (c_int32, [c_void_p, c_void_p, c_uint16, POINTER(Place)]),
+    "terrace_cache_blocks_for": (c_int32, [c_void_p, c_uint64, c_uint16, c_void_p]),
     "terrace_cache_acquire": (c_int32, [c_void_p, POINTER(Acquire), POINTER(Request)]),
     "terrace_cache_read_request": (c_int32, [c_void_p, c_uint64, POINTER(Request)]),
     "terrace_cache_extend": (c_int32, [c_void_p, c_uint64, c_uint32]),
@@ -725,6 +772,11 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_cache_make_room": (c_int32, [c_void_p, c_uint32, c_uint32, c_uint16]),
     "terrace_cache_resize": (c_int32, [c_void_p, c_uint32, c_uint32, c_uint16]),
     "terrace_cache_read_statistics": (c_int32, [c_void_p, POINTER(CacheStatistics)]),
+    "terrace_cache_read_usage": (c_int32, [c_void_p, c_uint32, c_uint16, POINTER(Usage)]),
+    "terrace_cache_read_tree": (c_int32, [c_void_p, c_uint16, POINTER(TreeCounts)]),
+    "terrace_cache_describe_tree": (c_int32, [c_void_p, c_size_t, POINTER(c_char_p)]),
+    "terrace_cache_measure_misses": (c_int32, [c_void_p]),
+    "terrace_cache_read_misses": (c_int32, [c_void_p, POINTER(Misses)]),
     "terrace_cache_record_events": (c_int32, [c_void_p]),
     "terrace_cache_events": (c_int32, [c_void_p, POINTER(POINTER(CacheEvent)), c_void_p]),
     "terrace_cache_event_expiries": (c_int32, [c_void_p, POINTER(POINTER(c_int64)), c_void_p]),

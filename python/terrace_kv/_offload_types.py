@@ -63,6 +63,18 @@ class WriteBackState(IntEnum):
     DEADLINE_EXCEEDED = 4
 
 
+class WriteBackOutcome(IntEnum):
+    """What became of a block of a write-back job."""
+
+    STORED = 0
+    ALREADY_THERE = 1
+    DROPPED_FULL = 2
+    DROPPED_GONE = 3
+    OVER_BUDGET = 4
+    FAILED = 5
+    CANCELLED = 6
+
+
 class Scope(IntEnum):
     """The blocks that a write-back job writes."""
 
@@ -199,3 +211,36 @@ class WriteBackProgress:
     under_way: int
     written_bytes: int
     durable_bytes: int
+
+
+@dataclass(frozen=True)
+class WriteBackResult:
+    """What became of a block of a write-back job. `key` has the 32 bytes of keys()."""
+
+    key: bytes
+    outcome: WriteBackOutcome
+    status: int
+    """Of a block that FAILED: the error."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How the slots of a tier of a pool are used."""
+
+    blocks: int
+    """Without the null block."""
+    free: int
+    evictable: int
+    """Cached, and not held by anything."""
+    promised: int
+    """The part of `free` and `evictable` that is promised to waiting requests."""
+
+    @property
+    def available(self) -> int:
+        """Slots that a new request can get."""
+        return self.free + self.evictable - self.promised
+
+    @property
+    def share_used(self) -> float:
+        """Share of the slots that are held or in transit, from 0 to 1."""
+        return 1 - (self.free + self.evictable) / self.blocks if self.blocks else 0.0

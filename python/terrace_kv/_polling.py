@@ -213,9 +213,10 @@ class Polled(Closing):
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
-    def _statistics(self, value: ctypes.Structure) -> dict[str, int]:
+    def _read(self, function: Any, value: ctypes.Structure, *which: int) -> dict[str, int]:
+        """What a function of the library fills in."""
         with self._lock:
-            check(getattr(lib, self._prefix + "_read_statistics")(self._open(), byref(value)))
+            check(function(self._open(), *which, byref(value)))
         return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
 
     def resume_shared(self, weights_revision: str | None = None) -> None:

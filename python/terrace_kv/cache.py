@@ -15,7 +15,7 @@ from typing import Any
 
 from . import _interface
 from ._caches import AnyCache, pool_number, rank_number, regions_of, release_all, stream_address
-from ._keys import Keys
+from ._keys import KEY_BYTES, Keys
 from ._library import check, error_of, last_error, lib, row_numbers, status_text
 from ._offload_types import NO_SLOT, DeviceRegion, HostMemory
 from ._polling import Returned, Waiter, end_of, nanoseconds
@@ -25,11 +25,7 @@ from .chain import Chain
 _ALL_LAYERS = 0xFFFF_FFFF
 _HITS_MAX, _NEW_UNITS_MAX, _DROP_LAST_HIT, _PREEMPTED, _BY_LAYER = 1, 2, 4, 8, 16  # TERRACE_ACQUIRE_
 _USED_UNTIL, _OUTPUT_TOKENS, _NEXT_USE = 1, 2, 4  # TERRACE_RELEASE_
-_WAIT, _IDLE_ONLY, _RELEASE_HOST = 0x400, 0x800, 0x1000  # TERRACE_CLEAR_
-
-
-def _slot(number: int) -> int | None:
-    return None if number == NO_SLOT else number
+_IDLE_ONLY = 0x800  # TERRACE_CLEAR_
 
 
 class Source(IntEnum):
@@ -74,6 +70,11 @@ class Place:
     storage: bool
     in_use: bool
     """A request, a pin or a transfer holds it."""
+
+
+def _place(at: _interface.Place) -> Place:
+    slots = [None if slot == NO_SLOT else slot for slot in (at.device, at.host)]
+    return Place(*slots, bool(at.storage), bool(at.in_use))
 
 
 @dataclass(frozen=True)
@@ -400,8 +401,26 @@ class Cache(AnyCache):
                     self._open(), made._array, made.count, in_range("group", group, c_uint16), byref(places), byref(count)
                 )
             )
-            slots = [(at.device, at.host, at.storage, at.in_use) for at in places[: count.value]]
-        return [Place(_slot(device), _slot(host), bool(storage), bool(in_use)) for device, host, storage, in_use in slots]
+            return [_place(at) for at in places[: count.value]]
+
+    def find_block(self, key: bytes, group: int = 0) -> Place:
+        """Tells where one block is, by the 32 bytes of its key alone (Keys, Change). Visits the whole tree."""
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"the key has {len(key)} bytes, must have {KEY_BYTES}")
+        place = _interface.Place()
+        with self._lock:
+            check(lib.terrace_cache_find_block(self._open(), key, pool_number(group), byref(place)))
+        return _place(place)
+
+    def blocks_for(self, tokens: int, group: int = 0) -> int:
+        """Number of blocks of a group for so many tokens, of which the last block may be partly filled; for cross attention,
+        tokens of the encoder. Without groups in the configuration, give hash units in place of tokens. usage() tells whether so
+        many have room."""
+        blocks = c_uint64()
+        number = in_range("tokens", tokens, c_uint64)
+        with self._lock:
+            check(lib.terrace_cache_blocks_for(self._open(), number, pool_number(group), byref(blocks)))
+        return blocks.value
 
     def acquire(
         self,
@@ -624,24 +643,12 @@ class Cache(AnyCache):
     def reset(
         self, *, keep_storage: bool = False, keep_shared: bool = False, wait: bool = False, release_host: bool = False
     ) -> None:
-        """The same as clear(), but only if no request is alive. With `wait`, nothing is served until resume(): before the engine
-        releases its GPU memory. `release_host` includes `wait`, and gives host memory back to the system until resume(), except
-        up to 1 GiB a pool.
+        """The same as clear(), but only if no request is alive: with `wait`, before the engine releases its GPU memory.
 
         Raises:
             Busy: A request is alive.
         """
-        flags = _IDLE_ONLY | (_WAIT if wait else 0) | (_RELEASE_HOST if release_host else 0)
-        self._clear(keep_storage, keep_shared, flags)
-
-    def resume(self) -> None:
-        """Serves again after a reset() that waits.
-
-        Raises:
-            TerraceError: Some of the cleared blocks are still on the device or in host memory.
-        """
-        with self._lock:
-            check(lib.terrace_cache_resume(self._open()))
+        self._clear(_IDLE_ONLY, keep_storage, keep_shared, wait, release_host)
 
     def relocate(self, regions: Sequence[DeviceRegion]) -> None:
         """The engine has put its memory elsewhere, for example after it slept. No block may be cached on the device: call
@@ -662,7 +669,7 @@ class Cache(AnyCache):
 
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_cache_statistics in terrace.h. Sizes are in bytes."""
-        return self._statistics(_interface.CacheStatistics())
+        return self._read(lib.terrace_cache_read_statistics, _interface.CacheStatistics())
 
     # ---- inside
 

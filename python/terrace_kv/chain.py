@@ -131,6 +131,16 @@ class Chain(Uncopied):
         check(lib.terrace_chain_before_media(self._handle, in_range("blocks", blocks, c_uint32), byref(shorter)))
         return shorter.value
 
+    def media_across(self, blocks: int) -> Item | None:
+        """The media item inside which a match of so many blocks ends; None if it ends inside none. Of several items, the one that
+        begins first."""
+        item = _interface.Item()
+        check(lib.terrace_chain_media_across(self._handle, in_range("blocks", blocks, c_uint32), byref(item)))
+        if item.length == 0:
+            return None
+        digest = c_void_p.from_buffer(item, _interface.Item.digest.offset).value  # the field would end at a NUL
+        return Item(item.offset, item.length, ctypes.string_at(digest or 0, item.digest_bytes))
+
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             lib.terrace_chain_destroy(self._handle)

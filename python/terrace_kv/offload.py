@@ -314,7 +314,7 @@ class OffloadCache(AnyCache):
 
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_offload_statistics in terrace.h. Sizes are in bytes."""
-        return self._statistics(_interface.OffloadStatistics())
+        return self._read(lib.terrace_offload_read_statistics, _interface.OffloadStatistics())
 
     # ---- inside
 

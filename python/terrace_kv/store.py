@@ -368,7 +368,7 @@ class Store(Polled):
 
     def statistics(self) -> dict[str, int]:
         """Counts since the store was opened, by the names of terrace_store_statistics in terrace.h. Sizes are in bytes."""
-        return self._statistics(_interface.StoreStatistics())
+        return self._read(lib.terrace_store_read_statistics, _interface.StoreStatistics())
 
     def health(self) -> tuple[Health, str]:
         """The state of the disk, and a sentence with the reason if it does not work ("" while it works)."""

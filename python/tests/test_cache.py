@@ -26,10 +26,13 @@ from terrace_kv import (
     Place,
     RequestState,
     Root,
+    Scope,
     Source,
     Step,
     Stopped,
     TerraceError,
+    WriteBackOutcome,
+    WriteBackState,
 )
 
 UNIT, BLOCK_BYTES, DEVICE_BLOCKS = 4, 4096, 12
@@ -180,6 +183,174 @@ def test_room_and_the_slots_that_were_added():
             request.commit(chain.keys)
             request.release(0)
         assert cache.device_room() == 9, "cached blocks can be evicted"
+
+
+def test_what_fits_is_known_before(engine):
+    assert engine.cache.blocks_for(7) == 7, "without groups, hash units"
+    engine.serve(list(range(16)))
+    engine.cache.drain()
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(100, 108))) as request:
+        usage = engine.cache.usage("device")
+        assert (usage.blocks, usage.free, usage.evictable, usage.promised) == (DEVICE_BLOCKS, DEVICE_BLOCKS - 6, 4, 0)
+        assert usage.available == engine.cache.device_room() == DEVICE_BLOCKS - 2
+        assert usage.share_used == pytest.approx(2 / DEVICE_BLOCKS)
+        request.release(0)
+    assert engine.cache.usage("host").free == 16
+    with pytest.raises(ValueError, match="tier is 'storage'"):
+        engine.cache.usage("storage")
+    with pytest.raises(InvalidArgument, match="there is no pool 3"):
+        engine.cache.usage("host", 3)
+    with pytest.raises(InvalidArgument, match="there is no group 1"):
+        engine.cache.blocks_for(7, 1)
+
+
+def test_a_request_says_what_it_takes(engine):
+    engine.serve(list(range(16)))
+    engine.cache.drain()
+
+    def found(**wanted):
+        with engine.cache.acquire(Chain(ROOT, UNIT, range(24)), **wanted) as request:
+            info = request.wait(10)
+            request.release(0)
+            return info.device, info.external, info.miss
+
+    assert found() == (4, 0, 2)
+    assert found(hit_units_max=1) == (1, 0, 5)
+    assert found(drop_last_hit=True) == (3, 0, 3)
+    assert found(external_units=1) == (4, 1, 1)
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(24)), new_units_max=1) as request:
+        assert len(request.block_table()) == 5
+        request.release(0)
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(16))) as request:
+        assert request.info.device == 3, "the last token is computed, because the engine needs its result"
+        request.release(0)
+    engine.cache.clear(keep_storage=True)
+    assert engine.cache.match(Chain(ROOT, UNIT, range(16)), farthest=Source.HOST).total == 0
+    assert found(farthest=Source.HOST) == (0, 0, 6)
+
+
+def test_shards_of_one_device_have_slots_of_their_own():
+    pools = [{"block-bytes": 64, "device-blocks": 4, "host-blocks": 0, "first-slot": first} for first in (0, 4)]
+    chain = Chain(ROOT, UNIT, range(3 * UNIT))
+    with Cache({"pool": [pools[0]]}) as one, Cache({"pool": [pools[1]]}) as other:
+        with one.acquire(chain.keys) as first, other.acquire(chain.keys) as second:
+            assert first.slots_from(0) == [0, 1, 2] and second.slots_from(0) == [4, 5, 6]
+
+
+def test_an_instance_that_caches_nothing_stores_for_the_next(tmp_path):
+    storage = {"where": f"file:{tmp_path}", "capacity": "1MiB"}
+    pool = {"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 0}
+    chain = Chain(ROOT, UNIT, range(16))
+    with Cache({"caching": False, "store-uncached": True, "storage": storage, "pool": [pool]}) as cache:
+        with cache.acquire(chain.keys) as request:
+            request.commit(chain.keys)
+            request.release(0)
+        cache.drain()
+        assert cache.match(chain).total == 0
+    with Cache({"storage": storage, "pool": [pool]}) as cache:
+        assert cache.match(chain).storage == 4
+
+
+def test_the_device_tier_becomes_smaller_and_larger(engine):
+    engine.serve(list(range(16)))
+    engine.cache.resize_device(6)
+    engine.cache.drain()
+    assert engine.cache.usage("device").blocks == 6
+    engine.cache.resize_device(DEVICE_BLOCKS)
+    engine.cache.drain()
+    assert engine.cache.usage("device").blocks == DEVICE_BLOCKS
+    assert engine.serve(list(range(17))).device == 4
+
+
+def test_blocks_without_a_key_are_the_end_of_the_table(engine):
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(18)), units=6) as request:
+        request.commit(request.chain.keys)
+        assert request.info.committed_units == 4
+        assert request.slots_from(4) == request.block_table().tolist()[4:] and len(request.slots_from(4)) == 2
+        request.release(0)
+
+
+def test_one_block_is_found_by_its_key_alone(engine):
+    chain = Chain(ROOT, UNIT, range(16))
+    engine.serve(list(range(16)))
+    engine.cache.drain()
+    assert [engine.cache.find_block(key) for key in chain.keys] == engine.cache.find_blocks(chain)
+    assert engine.cache.find_block(chain.keys[3]).storage
+    assert engine.cache.find_block(bytes(32)) == Place(None, None, False, False)
+    with pytest.raises(ValueError, match="the key has 31 bytes, must have 32"):
+        engine.cache.find_block(bytes(31))
+
+
+def test_the_tree_counts_and_prints_itself(engine):
+    engine.serve(list(range(16)))
+    engine.serve(list(range(8)) + [77] * 8)
+    engine.cache.drain()
+    counts = engine.cache.tree_counts()
+    assert (counts["blocks"], counts["device_blocks"], counts["device_leaves"], counts["storage_blocks"]) == (6, 6, 2, 6)
+    with engine.cache.acquire(Chain(ROOT, UNIT, range(16))) as request:
+        assert engine.cache.tree_counts()["device_pinned"] == 3
+        request.release(0)
+    text = engine.cache.describe_tree()
+    assert text.startswith("6 blocks in 3 nodes; device 6, host 0, storage 6\n") and text.count("\n") == 4
+    assert "and 2 more nodes" in engine.cache.describe_tree(1)
+
+
+def test_misses_are_told_by_reason(engine):
+    """One key in four is followed. All blocks fit the device."""
+    prompts = [[seed] * (UNIT + 1) for seed in range(DEVICE_BLOCKS - 2)]
+    engine.cache.measure_misses()
+    for prompt in prompts:
+        engine.serve(prompt)
+    unknown = engine.cache.misses()["unknown"]
+    assert unknown > 0 and sum(engine.cache.misses().values()) == unknown
+    engine.cache.clear()
+    for prompt in prompts:
+        engine.serve(prompt)
+    assert engine.cache.misses()["cleared"] == unknown
+
+
+def test_a_write_back_job_says_what_became_of_each_block(engine):
+    engine.cache.set("write-policy", "none")
+    chain = Chain(ROOT, UNIT, range(16))
+    engine.serve(list(range(16)))
+    job = engine.cache.start_write_back(Scope.PREFIX, keys=chain.keys)
+    engine.cache.drain()
+    assert engine.cache.write_back(job).state is WriteBackState.DONE
+    results = engine.cache.write_back_results(job)
+    assert [(result.key, result.outcome, result.status) for result in results] == [
+        (key, WriteBackOutcome.STORED, 0) for key in chain.keys
+    ]
+    assert engine.cache.write_back_results(job) == []
+    with pytest.raises(NotFound):
+        engine.cache.write_back_results(99)
+
+
+def test_a_clear_waits_for_live_requests(engine):
+    tokens = list(range(17))
+    engine.serve(tokens)
+    request = engine.cache.acquire(Chain(ROOT, UNIT, tokens))
+    request.wait(10)
+    engine.cache.clear(wait=True)
+    assert engine.cache.statistics()["cleared"] == 1
+    with pytest.raises(TerraceError, match="cleared"):
+        engine.cache.acquire(Chain(ROOT, UNIT, [1]))
+    with pytest.raises(TerraceError, match="cleared"):
+        engine.cache.resume()
+    engine.check(request, tokens, 4)
+    request.release(0)
+    engine.cache.drain()
+    assert engine.cache.statistics()["cleared"] == 2
+    engine.cache.resume()
+    assert engine.serve(tokens).miss == 4
+
+
+def test_transfers_under_way_are_counted(engine):
+    engine.cache.pause_idle_service(60)
+    engine.serve(list(range(16)))
+    engine.cache.end_step()
+    assert engine.cache.statistics()["transfers_in_flight"] > 0, "writes to storage, until a poll collects them"
+    engine.cache.drain()
+    assert engine.cache.statistics()["transfers_in_flight"] == 0
 
 
 def test_a_schedule_of_random_requests_serves_the_right_bytes(tmp_path):
@@ -392,6 +563,8 @@ def test_prompts_are_lists_and_arrays():
     pictured = Chain(ROOT, UNIT, range(16), [Item(5, 6, b"an image")])
     assert pictured.keys[0] == expected[0] and pictured.keys[1] != expected[1]
     assert [pictured.before_media(blocks) for blocks in range(5)] == [0, 1, 1, 3, 4]
+    binary = Item(5, 6, b"an\0image")
+    assert [Chain(ROOT, UNIT, items=[binary]).media_across(blocks) for blocks in range(4)] == [None, None, binary, None]
     with pytest.raises(InvalidArgument):
         pictured.add_items([Item(2, 1, b"late")])
     assert list(Chain(Root(adapter="lora"), UNIT, range(4)).keys) != list(Chain(Root(), UNIT, range(4)).keys)

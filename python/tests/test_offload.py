@@ -28,6 +28,7 @@ from terrace_kv import (
     State,
     Stopped,
     Target,
+    TerraceError,
     WriteBackState,
 )
 
@@ -526,6 +527,29 @@ def test_blocks_of_another_cache_come_through_a_shared_store(engine: Engine, ord
         second.resume_shared()
         second.poll()
         assert find(second, keys) == 2
+
+
+def test_a_clear_that_waits_is_resumed(cache: OffloadCache, engine: Engine) -> None:
+    keys = cache.keys([b"a", b"b"])
+    cache.measure_misses()
+    cache.store(1, keys, slots=[0, 1])
+    cache.drain()
+    cache.clear(wait=True)
+    while cache.statistics()["cleared"] == 1:
+        cache.wait(10)
+        cache.poll()
+    assert cache.statistics()["cleared"] == 2
+    with pytest.raises(TerraceError, match="cleared"):
+        cache.store(2, keys, slots=[0, 1])
+    cache.resume()
+    assert cache.statistics()["cleared"] == 0
+    cache.store(2, keys, slots=[0, 1])
+    cache.drain()
+    assert cache.leading(keys) == 2
+    assert cache.tree_counts()["host_blocks"] == 2 and cache.describe_tree().startswith("2 blocks")
+    assert cache.usage("host").blocks - cache.usage("host").free == 2
+    with pytest.raises(InvalidArgument, match="the engine owns the slots"):
+        cache.usage("device")
 
 
 def test_a_clear_without_words_clears_storage_too(engine: Engine, tmp_path: Path) -> None:

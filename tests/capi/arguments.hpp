@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace.h"
+#include "tests/capi/store_fixture.hpp"
 
 #include <gtest/gtest.h>
 
@@ -54,5 +55,20 @@ class Arguments {
   std::vector<terrace_key> keys_;
   std::vector<std::byte> memory_;
 };
+
+/// Queries that caches of both kinds answer.
+inline void read_calls(Arguments& any, terrace_cache* cache) {
+  terrace_place place{};
+  Arguments::judge(terrace_cache_find_block(cache, any.keys() + any.block(), any.number<std::uint16_t>(2), &place));
+  terrace_usage usage = made<terrace_usage>();
+  Arguments::judge(terrace_cache_read_usage(cache, any.number<std::uint32_t>(4), any.number<std::uint16_t>(2), &usage));
+  terrace_tree_counts tree = made<terrace_tree_counts>();
+  Arguments::judge(terrace_cache_read_tree(cache, any.number<std::uint16_t>(2), &tree));
+  const char* text = nullptr;
+  Arguments::judge(terrace_cache_describe_tree(cache, any.number<std::size_t>(9), &text));
+  if (any.one_in(50)) Arguments::judge(terrace_cache_measure_misses(cache));
+  terrace_misses misses = made<terrace_misses>();
+  Arguments::judge(terrace_cache_read_misses(cache, &misses));
+}
 
 }  // namespace terrace::test

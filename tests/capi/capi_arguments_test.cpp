@@ -273,6 +273,7 @@ void offload_calls(std::uint64_t seed) {
         break;
       }
       default: {
+        terrace::test::read_calls(any, cache);
         std::uint64_t point = 0;
         Arguments::judge(terrace_offload_signal(cache, nullptr, any.number<std::uint32_t>(3), &point));
         Arguments::judge(terrace_offload_await(cache, any.number<std::uint64_t>(6), any.number<std::uint32_t>(3), nullptr,
@@ -419,6 +420,12 @@ TEST_F(Structures, that_are_written_have_a_size_that_this_library_knows) {
                                   [&](terrace_cache_statistics* out) { return terrace_cache_read_statistics(owner_, out); });
   check<terrace_found>("out", sizeof(terrace_found),
                        [&](terrace_found* out) { return terrace_cache_match(owner_, nullptr, 0, 0, out); });
+  check<terrace_usage>("out", sizeof(terrace_usage),
+                       [&](terrace_usage* out) { return terrace_cache_read_usage(owner_, TERRACE_TIER_HOST, 0, out); });
+  check<terrace_tree_counts>("out", sizeof(terrace_tree_counts),
+                             [&](terrace_tree_counts* out) { return terrace_cache_read_tree(owner_, 0, out); });
+  check<terrace_misses>("out", sizeof(terrace_misses),
+                        [&](terrace_misses* out) { return terrace_cache_read_misses(owner_, out); });
   terrace_acquire one = made<terrace_acquire>();
   one.units = 1;
   ASSERT_EQ(terrace_cache_acquire(owner_, &one, nullptr), TERRACE_OK) << terrace_last_error();

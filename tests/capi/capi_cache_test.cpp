@@ -380,38 +380,6 @@ TEST_F(CapiCache, a_chain_belongs_to_one_request_and_outlives_its_handle) {
   release(4);
 }
 
-TEST_F(CapiCache, keys_tell_salts_adapters_and_media_apart) {
-  const Chain plain{tokens_of(0, 8)};
-  const Chain salted{tokens_of(0, 8), "salt"};
-  EXPECT_NE(std::memcmp(plain.keys().data(), salted.keys().data(), sizeof(terrace_key)), 0);
-  EXPECT_NE(terrace_chain_tenant(plain.chain), terrace_chain_tenant(salted.chain));
-  serve(1, salted, 1);
-  EXPECT_EQ(match(plain.keys()).device, 0U);
-  EXPECT_EQ(match(salted.keys()).device, 2U);
-
-  Chain pictured{{}};
-  const terrace_item item{5, 6, "an image", 8, TERRACE_ITEM_MEDIA, 0};
-  ASSERT_EQ(terrace_chain_add_items(pictured.chain, &item, 1), TERRACE_OK);
-  const std::vector<std::uint32_t> tokens = tokens_of(0, 16);
-  ASSERT_EQ(terrace_chain_append(pictured.chain, tokens.data(), tokens.size()), TERRACE_OK);
-  const std::vector<terrace_key> keys = pictured.keys();
-  EXPECT_EQ(std::memcmp(&keys[0], &plain.keys()[0], sizeof(terrace_key)), 0);
-  EXPECT_NE(std::memcmp(&keys[1], &plain.keys()[1], sizeof(terrace_key)), 0);
-  const auto before_media = [&](std::uint32_t blocks) {
-    std::uint32_t shorter = 77;
-    EXPECT_EQ(terrace_chain_before_media(pictured.chain, blocks, &shorter), TERRACE_OK);
-    return shorter;
-  };
-  EXPECT_EQ(before_media(1), 1U);
-  EXPECT_EQ(before_media(2), 1U) << "tokens 5 to 10 are one item";
-  EXPECT_EQ(before_media(3), 3U);
-  EXPECT_EQ(terrace_chain_add_items(pictured.chain, &item, 1), TERRACE_INVALID_ARGUMENT) << "its blocks have their keys";
-  terrace_item wrong = item;
-  wrong.kind = 9;
-  EXPECT_EQ(terrace_chain_add_items(pictured.chain, &wrong, 1), TERRACE_INVALID_ARGUMENT);
-  EXPECT_EQ(terrace_chain_append(nullptr, tokens.data(), 1), TERRACE_INVALID_ARGUMENT);
-}
-
 TEST_F(CapiCache, hints_decide_what_goes_first) {
   ASSERT_EQ(terrace_cache_set(cache_, "write-policy", "none"), TERRACE_OK) << terrace_last_error();
   const Chain kept{tokens_of(0, 16)};
@@ -515,40 +483,6 @@ TEST_F(CapiCache, the_memory_of_a_sleeping_engine_moves) {
   release(2);
   const terrace_device_region wrong{3, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(terrace_cache_relocate(cache_, &wrong, 1), TERRACE_INVALID_ARGUMENT);
-}
-
-TEST_F(CapiCache, blocks_of_a_prefix_are_told_by_place) {
-  const Chain chain{tokens_of(0, 16)};
-  serve(1, chain, 1);
-  EXPECT_EQ(terrace_cache_drain(cache_, TERRACE_NEVER), TERRACE_OK);
-  std::vector<terrace_key> keys = chain.keys();
-  keys.push_back(Chain{tokens_of(900, 4)}.keys().front());
-  const terrace_place* places = nullptr;
-  std::size_t count = 0;
-  const auto find = [&](std::uint16_t group) {
-    return terrace_cache_find_blocks(cache_, keys.data(), keys.size(), group, &places, &count);
-  };
-  acquire(of_chain(2, chain));
-  ASSERT_EQ(find(0), TERRACE_OK) << terrace_last_error();
-  ASSERT_EQ(count, 5U);
-  const std::vector<std::uint32_t> slots = table(2);
-  for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(places[i].device, slots[i]);
-    EXPECT_EQ(places[i].host, TERRACE_NO_SLOT);
-    EXPECT_TRUE(places[i].storage == 1 && places[i].in_use == 1);
-  }
-  EXPECT_TRUE(places[4].device == TERRACE_NO_SLOT && places[4].storage == 0 && places[4].in_use == 0);
-  release(2);
-  EXPECT_EQ(find(3), TERRACE_INVALID_ARGUMENT);
-  EXPECT_TRUE(says("there is no group 3: the number of groups is 1"));
-  EXPECT_EQ(terrace_cache_find_blocks(cache_, nullptr, 1, 0, &places, &count), TERRACE_INVALID_ARGUMENT);
-
-  ASSERT_EQ(terrace_cache_clear(cache_, TERRACE_CLEAR_KEEP_STORAGE), TERRACE_OK);
-  const terrace_request again = acquire(of_chain(3, chain));
-  EXPECT_EQ(again.storage, 3U);
-  EXPECT_TRUE(again.waited_storage > 0 && again.waited_storage <= again.waited);
-  EXPECT_EQ(again.waited_host + again.waited_shared + again.waited_looking, 0);
-  release(3);
 }
 
 TEST_F(CapiCache, blocks_leave_by_name) {

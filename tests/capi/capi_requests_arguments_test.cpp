@@ -265,6 +265,12 @@ void request_calls(std::uint64_t seed) {
         judged([&] {
           return terrace_cache_find_blocks(cache, some.data(), some.size(), any.number<std::uint16_t>(3), &places, &count);
         });
+        read_calls(any, cache);
+        std::uint64_t needed = 0;
+        Arguments::judge(terrace_cache_blocks_for(cache, any.number<std::uint64_t>(99), any.number<std::uint16_t>(3), &needed));
+        terrace_item item{};
+        Arguments::judge(
+            terrace_chain_media_across(live.empty() ? nullptr : live.begin()->second.chain, any.number<std::uint32_t>(9), &item));
         judged([&] { return terrace_cache_signal(cache, nullptr, any.number<std::uint32_t>(3), &point); });
         judged(
             [&] { return terrace_cache_await(cache, id, any.number<std::uint32_t>(3), nullptr, any.number<std::uint32_t>(3)); });

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace terrace {
 
@@ -140,6 +141,12 @@ TimePoint CacheManager::next_deadline() const {
 bool CacheManager::has_pending_work() const {
   return write_backs_.wants_pump() || questions_.probes() > 0 ||
          !std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->idle(); });
+}
+
+std::uint64_t CacheManager::blocks_for(std::uint64_t tokens, GroupId group) const {
+  if (group.value() >= state_.groups.size()) throw std::invalid_argument{fmt::format("there is no group {}", group.value())};
+  const std::uint32_t block = state_.groups.rules()[group.value()].config().block_tokens;
+  return tokens / block + (tokens % block == 0 ? 0 : 1);
 }
 
 std::string CacheManager::describe_pending() const {

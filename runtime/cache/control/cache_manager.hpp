@@ -182,10 +182,8 @@ class CacheManager {
 
   /// How the slots of a tier (device or host) are used.
   [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const { return state_.groups.at(pool).usage(tier); }
-  /// Returns the number of blocks of `block_tokens` tokens that hold `tokens` tokens. The last one may be partly filled.
-  [[nodiscard]] static constexpr std::uint32_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) {
-    return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
-  }
+  /// Cache::blocks_for.
+  [[nodiscard]] std::uint64_t blocks_for(std::uint64_t tokens, GroupId group = {}) const;
   /// Counts what the pool's tree holds. Looks at every node.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
   /// A text for people: which tiers have which blocks. One line for each node, at most `lines_max` nodes for each pool.

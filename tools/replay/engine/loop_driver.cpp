@@ -1,5 +1,4 @@
 #include "base/check.hpp"
-#include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/async_cache.hpp"
 #include "tools/replay/engine/session.hpp"
 
@@ -204,7 +203,8 @@ class LoopDriver {
 
   /// Extends the request's block table to `tokens` tokens. Returns false if there is no room.
   asio::awaitable<bool> extend(Life& life, std::uint64_t tokens) {
-    const std::uint32_t blocks = CacheManager::blocks_for(tokens, session_.options().block_tokens);
+    const std::uint32_t block = session_.options().block_tokens;
+    const auto blocks = static_cast<std::uint32_t>((tokens + block - 1) / block);
     const auto there = static_cast<std::uint32_t>(life.grant.table.size());
     if (blocks <= there) co_return true;
     const TimePoint begin = steady_now();

@@ -61,6 +61,10 @@ TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   EXPECT_EQ(cache->manager().unit_tokens(), 16U);
   EXPECT_EQ(table(1, first).size(), 7U);
   EXPECT_EQ(table(1, second).size(), 3U);  // the third block has one unit of three
+  EXPECT_EQ(cache->blocks_for(std::uint64_t{7} * 16), 7U);
+  EXPECT_EQ(cache->blocks_for(std::uint64_t{7} * 16, second), 3U);
+  EXPECT_EQ(cache->blocks_for(0, second), 0U);
+  EXPECT_THROW((void)cache->blocks_for(1, GroupId{2}), std::invalid_argument);
   EXPECT_EQ(cache->block_table(leases.at(1), GroupId{2}).error(), Errc::invalid_argument);
   ASSERT_TRUE(commit(1, prompt(7)).has_value());
   EXPECT_EQ(cache->manager().requests().committed_units(RequestId{1}).value(), 6U);  // the smallest of all groups
@@ -303,6 +307,7 @@ TEST_F(Groups, with_cross_attention_hold_the_encoders_blocks_and_share_nothing) 
   wanted.encoder_tokens = 9;
   leases[1] = cache->acquire(wanted).value();
   EXPECT_EQ(table(1, second).size(), 3U);
+  EXPECT_EQ(cache->blocks_for(9, second), 3U);
   ASSERT_TRUE(commit(1, prompt(3)).has_value());
   wanted.id = RequestId{2};
   EXPECT_EQ(cache->acquire(wanted).error(), Errc::no_room);  // two slots are left

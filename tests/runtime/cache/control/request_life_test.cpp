@@ -313,15 +313,13 @@ TEST_F(RequestLife, is_no_longer_than_the_model) {
 }
 
 TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
-  EXPECT_EQ(CacheManager::blocks_for(0, 16), 0U);
-  EXPECT_EQ(CacheManager::blocks_for(16, 16), 1U);
-  EXPECT_EQ(CacheManager::blocks_for(17, 16), 2U);
   ManagerConfig config = sizes(9, 4);
   config.pools[0].null_block = true;
   make(config);
   run(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(acquire(2, keys_of({1, 8})).has_value());
-  const Usage usage = cache->manager().usage(Tier::device);
+  const Usage usage = cache->usage(Tier::device);
+  EXPECT_EQ(cache->blocks_for(7), 7U) << "without groups, hash units, which are blocks";
   EXPECT_EQ(usage.blocks, 8U);
   EXPECT_EQ(usage.free, 4U);
   EXPECT_EQ(usage.evictable, 2U);  // 2 and 3; block 1 is held
