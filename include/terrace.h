@@ -987,6 +987,84 @@ TERRACE_C_API terrace_status terrace_cache_remove_quota(terrace_cache* cache, ui
 TERRACE_C_API terrace_status terrace_cache_tenant_blocks(const terrace_cache* cache, uint64_t tenant, uint32_t tier,
                                                          uint16_t pool, uint64_t* blocks);
 
+// ---- block sizes and counts
+
+enum { TERRACE_FLOAT32 = 0, TERRACE_FLOAT16 = 1, TERRACE_BFLOAT16 = 2, TERRACE_FLOAT8 = 3, TERRACE_INT8 = 4, TERRACE_INT4 = 5 };
+enum {
+  TERRACE_ATTENTION_FULL = 0,
+  TERRACE_ATTENTION_SLIDING_WINDOW = 1,
+  TERRACE_ATTENTION_CHUNKED_LOCAL = 2,
+  TERRACE_ATTENTION_RECURRENT = 3,
+  TERRACE_ATTENTION_CROSS = 4
+};
+enum { TERRACE_SCALES_NONE = 0, TERRACE_SCALES_INSIDE_BLOCK = 1, TERRACE_SCALES_OWN_GROUP = 2 };
+/// Layers of the same shape: terrace::LayerShape (<terrace/model_plan.hpp>). Counts are for the whole model. Set kv_heads and
+/// head_size, or latent_size, or (of recurrent layers) state_bytes.
+typedef struct terrace_layer_shape {
+  uint32_t kind;  ///< TERRACE_ATTENTION_...
+  uint32_t layers;
+  uint32_t block_tokens;
+  uint32_t span_tokens;      ///< of the window or chunk
+  uint32_t optional;         ///< 1: as the layers of a draft model
+  uint32_t kv_heads;         ///< heads that have a K and a V
+  uint32_t head_size;        ///< values of K in one head, and of V unless value_head_size is set
+  uint32_t value_head_size;  ///< 0: head_size
+  uint32_t latent_size;      ///< values for one token of MLA, K and V together
+  uint32_t type;             ///< TERRACE_FLOAT32 and so on, as is scale_type
+  uint32_t scales;           ///< TERRACE_SCALES_...: where the scales of quantised values are
+  uint32_t scale_type;
+  uint32_t values_per_scale;  ///< 0: all values of a head
+  uint32_t reserved;
+  uint64_t state_bytes;  ///< the state of one layer
+} terrace_layer_shape;
+/// A model, a typical sequence, and the memory that a cache may use.
+typedef struct terrace_plan_order {
+  size_t struct_size;
+  const terrace_layer_shape* layers;
+  size_t layer_count;
+  uint64_t device_bytes;  ///< of one rank
+  uint64_t host_bytes;    ///< of all ranks together, staging included
+  uint64_t block_unit;    ///< block sizes must be a multiple of it: 4096 with file storage; 0: of 1
+  uint32_t ranks;         ///< tensor-parallel ranks; 0: 1
+  uint32_t tokens;        ///< of a typical sequence, prompt and output together
+  uint32_t chunk_tokens;  ///< the most tokens of a step
+  uint32_t encoder_tokens;
+  uint32_t staging_blocks;  ///< of each pool; 0: there is no storage
+  uint32_t reserved;
+} terrace_plan_order;
+/// The options of a [[group]] in a configuration.
+typedef struct terrace_planned_group {
+  uint32_t kind;
+  uint32_t block_tokens;
+  uint32_t span_tokens;
+  uint32_t optional;
+  uint32_t pool;
+} terrace_planned_group;
+/// The options of a [[pool]].
+typedef struct terrace_planned_pool {
+  uint64_t block_bytes;
+  uint32_t layers;
+  uint32_t device_blocks;
+  uint32_t host_blocks;
+  uint32_t staging_blocks;
+  uint32_t null_block;
+  uint32_t reserved;
+} terrace_planned_pool;
+typedef struct terrace_group_plan {
+  size_t struct_size;
+  uint32_t group_count;
+  uint32_t pool_count;
+  uint32_t replicated;   ///< 1: rank-payload is "replicated"
+  uint32_t sequences;    ///< typical sequences that fit the device at the same time
+  uint64_t device_used;  ///< bytes on one rank
+  uint64_t host_used;    ///< bytes of all ranks together
+} terrace_group_plan;
+/// Derives block sizes from the shapes, and block counts from the memory, so that all pools become full at the same time if
+/// sequences are typical. `groups` and `pools` have room for 2 * layer_count entries each. Fails with TERRACE_INVALID_ARGUMENT;
+/// the sentence says what does not fit, and what would fit.
+TERRACE_C_API terrace_status terrace_plan_groups(const terrace_plan_order* order, terrace_planned_group* groups,
+                                                 terrace_planned_pool* pools, terrace_group_plan* out);
+
 // ---- events that routers read
 
 /// Publishes events over ZeroMQ in the format of vLLM, for routers (docs/events.md). It is a terrace::EventPublisher

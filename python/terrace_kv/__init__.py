@@ -47,6 +47,7 @@ from .cache import Cache, Found, Place, Request, RequestEvent, RequestInfo, Requ
 from .chain import Chain, Item, ItemKind, Root
 from .events import EventPublisher
 from .offload import OffloadCache
+from .plan import Attention, GroupPlan, KvType, LayerShape, Scales, plan_groups
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
 # The public names, also in tracebacks.
@@ -59,6 +60,7 @@ __all__ = [
     "NO_LIMIT",
     "NO_SLOT",
     "USUAL_PRIORITY",
+    "Attention",
     "BatchKind",
     "Busy",
     "Cache",
@@ -71,6 +73,7 @@ __all__ = [
     "EventKind",
     "EventPublisher",
     "Found",
+    "GroupPlan",
     "Health",
     "HostMemory",
     "InvalidArgument",
@@ -79,6 +82,8 @@ __all__ = [
     "JobEvent",
     "JobEventKind",
     "Keys",
+    "KvType",
+    "LayerShape",
     "NotFound",
     "OffloadCache",
     "Place",
@@ -89,6 +94,7 @@ __all__ = [
     "RequestState",
     "Result",
     "Root",
+    "Scales",
     "Scope",
     "Source",
     "State",
@@ -106,4 +112,5 @@ __all__ = [
     "WriteBackState",
     "__version__",
     "cuda_built",
+    "plan_groups",
 ]

@@ -83,6 +83,20 @@ TIER_STORAGE = 2
 CACHE_STORED = 0
 CACHE_REMOVED = 1
 CACHE_CLEARED = 2
+FLOAT32 = 0
+FLOAT16 = 1
+BFLOAT16 = 2
+FLOAT8 = 3
+INT8 = 4
+INT4 = 5
+ATTENTION_FULL = 0
+ATTENTION_SLIDING_WINDOW = 1
+ATTENTION_CHUNKED_LOCAL = 2
+ATTENTION_RECURRENT = 3
+ATTENTION_CROSS = 4
+SCALES_NONE = 0
+SCALES_INSIDE_BLOCK = 1
+SCALES_OWN_GROUP = 2
 SCOPE_PREFIX = 1
 SCOPE_TENANT = 2
 SCOPE_IDLE = 3
@@ -569,6 +583,77 @@ class CacheEvent(Checked):
     ]
 
 
+class LayerShape(Checked):
+    _fields_ = [
+        ("kind", c_uint32),
+        ("layers", c_uint32),
+        ("block_tokens", c_uint32),
+        ("span_tokens", c_uint32),
+        ("optional", c_uint32),
+        ("kv_heads", c_uint32),
+        ("head_size", c_uint32),
+        ("value_head_size", c_uint32),
+        ("latent_size", c_uint32),
+        ("type", c_uint32),
+        ("scales", c_uint32),
+        ("scale_type", c_uint32),
+        ("values_per_scale", c_uint32),
+        ("reserved", c_uint32),
+        ("state_bytes", c_uint64),
+    ]
+
+
+class PlanOrder(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("layers", POINTER(LayerShape)),
+        ("layer_count", c_size_t),
+        ("device_bytes", c_uint64),
+        ("host_bytes", c_uint64),
+        ("block_unit", c_uint64),
+        ("ranks", c_uint32),
+        ("tokens", c_uint32),
+        ("chunk_tokens", c_uint32),
+        ("encoder_tokens", c_uint32),
+        ("staging_blocks", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class PlannedGroup(Checked):
+    _fields_ = [
+        ("kind", c_uint32),
+        ("block_tokens", c_uint32),
+        ("span_tokens", c_uint32),
+        ("optional", c_uint32),
+        ("pool", c_uint32),
+    ]
+
+
+class PlannedPool(Checked):
+    _fields_ = [
+        ("block_bytes", c_uint64),
+        ("layers", c_uint32),
+        ("device_blocks", c_uint32),
+        ("host_blocks", c_uint32),
+        ("staging_blocks", c_uint32),
+        ("null_block", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class GroupPlan(Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("group_count", c_uint32),
+        ("pool_count", c_uint32),
+        ("replicated", c_uint32),
+        ("sequences", c_uint32),
+        ("device_used", c_uint64),
+        ("host_used", c_uint64),
+    ]
+
+
 class EventOptions(Sized):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -802,6 +887,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_cache_set_quota": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint32, c_uint16]),
     "terrace_cache_remove_quota": (c_int32, [c_void_p, c_uint64, c_uint16]),
     "terrace_cache_tenant_blocks": (c_int32, [c_void_p, c_uint64, c_uint32, c_uint16, c_void_p]),
+    "terrace_plan_groups": (c_int32, [POINTER(PlanOrder), POINTER(PlannedGroup), POINTER(PlannedPool), POINTER(GroupPlan)]),
     "terrace_event_publisher_open": (c_int32, [POINTER(EventOptions), POINTER(c_void_p)]),
     "terrace_event_publisher_destroy": (None, [c_void_p]),
     "terrace_event_publisher_endpoint": (c_char_p, [c_void_p]),

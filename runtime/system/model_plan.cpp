@@ -125,7 +125,9 @@ void GroupPlan::apply_to(CacheSystemOptions& options) const {
 
 GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical, const MemoryBudget& budget) {
   if (model.ranks == 0) throw std::invalid_argument{"a model needs at least one rank"};
+  constexpr std::size_t kinds_max = 1024;
   if (model.layers.empty()) throw std::invalid_argument{"a model needs at least one kind of layer"};
+  if (model.layers.size() > kinds_max) throw std::invalid_argument{"a model has at most 1024 kinds of layers"};
   if (count(budget.block_unit) == 0) throw std::invalid_argument{"the unit of block sizes must be at least one byte"};
   const bool all_alike = std::ranges::all_of(model.layers, [](const LayerShape& shape) { return shape.latent_size > 0; });
   const std::uint64_t copies = all_alike ? 1 : model.ranks;

@@ -30,6 +30,14 @@ std::uint64_t blocks_of_one(const GroupConfig& group, const TypicalSequence& typ
   return all;
 }
 
+constexpr Bytes memory_max = TiB * 1024 * 1024;
+
+/// Adds the bytes of so many blocks. The sum ends at twice memory_max, which is more than any budget.
+void add(std::uint64_t& sum, std::uint64_t blocks, Bytes block) {
+  constexpr std::uint64_t most = 2 * count(memory_max);
+  sum = blocks > (most - sum) / count(block) ? most : sum + blocks * count(block);
+}
+
 /// Numbers of blocks for the pools, in the ratio of `shares`, with at most `bytes` in total.
 std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> shares, std::span<const PoolOptions> pools) {
   const auto bytes_of = [&](std::size_t pool) { return count(pools[pool].block_bytes); };
@@ -43,8 +51,8 @@ std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> sh
     while (blocks[pool] * bytes_of(pool) > left) --blocks[pool];  // if the product was rounded up
     left -= blocks[pool] * bytes_of(pool);
   }
-  // Distribute the bytes that rounding left, one block at a time. The next block goes to the pool with the smallest part of its
-  // share, among those whose block still fits.
+  // Distribute the bytes that rounding left: one block at a time, or a part of what is left if that is much, as beside a pool of
+  // very large blocks. The next blocks go to the pool with the smallest part of its share, among those whose block still fits.
   for (;;) {
     std::size_t poorest = shares.size();
     for (std::size_t pool = 0; pool < shares.size(); ++pool) {
@@ -52,8 +60,9 @@ std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> sh
       if (poorest == shares.size() || blocks[pool] * shares[poorest] < blocks[poorest] * shares[pool]) poorest = pool;
     }
     if (poorest == shares.size()) return blocks;
-    ++blocks[poorest];
-    left -= bytes_of(poorest);
+    const std::uint64_t given = std::max<std::uint64_t>(1, left / bytes_of(poorest) / 1024);
+    blocks[poorest] += given;
+    left -= given * bytes_of(poorest);
   }
 }
 
@@ -61,6 +70,10 @@ std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> sh
 
 GroupPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device, Bytes host,
                      Blocks staging_blocks) {
+  if (device > memory_max || host > memory_max) {
+    throw std::invalid_argument{
+        fmt::format("{} are given, must be at most {}", to_string(std::max(device, host)), to_string(memory_max))};
+  }
   GroupPlan plan;
   std::vector<std::uint64_t> shares;
   for (const SizedGroup& sized : groups) {
@@ -89,10 +102,10 @@ GroupPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& 
   std::uint64_t nulls = 0;
   std::uint64_t staging = 0;
   for (std::size_t pool = 0; pool < shares.size(); ++pool) {
-    const std::uint64_t bytes = count(plan.pools[pool].block_bytes);
-    needed += shares[pool] * bytes;
-    nulls += plan.pools[pool].null_block ? bytes : 0;
-    staging += staging_blocks.value() * bytes;
+    const Bytes bytes = plan.pools[pool].block_bytes;
+    add(needed, shares[pool], bytes);
+    add(nulls, plan.pools[pool].null_block ? 1 : 0, bytes);
+    add(staging, staging_blocks.value(), bytes);
   }
   if (groups.empty()) throw std::invalid_argument{"a plan needs a group"};
   if (needed + nulls > count(device)) {

@@ -406,6 +406,12 @@ TEST_F(Structures, that_are_read_have_a_size_that_this_library_knows) {
     return status;
   });
   check<terrace_step>("step", sizeof(terrace_step), as(terrace_cache_step, owner_));
+  std::array<terrace_planned_group, 2> groups{};
+  std::array<terrace_planned_pool, 2> pools{};
+  terrace_group_plan plan = made<terrace_group_plan>();
+  check<terrace_plan_order>("order", sizeof(terrace_plan_order), [&](terrace_plan_order* order) {
+    return terrace_plan_groups(order, groups.data(), pools.data(), &plan);
+  });
   check<terrace_release>("how", sizeof(terrace_release),
                          [&](terrace_release* how) { return terrace_cache_release(owner_, nullptr, 0, how); });
 }
@@ -426,6 +432,18 @@ TEST_F(Structures, that_are_written_have_a_size_that_this_library_knows) {
                              [&](terrace_tree_counts* out) { return terrace_cache_read_tree(owner_, 0, out); });
   check<terrace_misses>("out", sizeof(terrace_misses),
                         [&](terrace_misses* out) { return terrace_cache_read_misses(owner_, out); });
+  terrace_layer_shape layer{};
+  layer.layers = layer.block_tokens = layer.kv_heads = layer.head_size = 1;
+  terrace_plan_order order = made<terrace_plan_order>();
+  order.layers = &layer;
+  order.layer_count = 1;
+  order.device_bytes = order.host_bytes = 4096;
+  order.tokens = 1;
+  std::array<terrace_planned_group, 2> groups{};
+  std::array<terrace_planned_pool, 2> pools{};
+  check<terrace_group_plan>("out", sizeof(terrace_group_plan), [&](terrace_group_plan* out) {
+    return terrace_plan_groups(&order, groups.data(), pools.data(), out);
+  });
   terrace_acquire one = made<terrace_acquire>();
   one.units = 1;
   ASSERT_EQ(terrace_cache_acquire(owner_, &one, nullptr), TERRACE_OK) << terrace_last_error();

@@ -1,4 +1,4 @@
-// What a cache tells of itself.
+// What a cache tells of itself, and what it is to be made of.
 
 #include "terrace.h"
 #include "tests/capi/cache_fixture.hpp"
@@ -6,9 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -170,6 +172,79 @@ TEST_F(CapiCache, misses_are_told_by_reason) {
   const terrace_misses second = serve_all();
   EXPECT_EQ(second.unknown, first.unknown);
   EXPECT_EQ(second.cleared, first.unknown) << "the same blocks were there before the clear";
+}
+
+TEST(CapiPlan, sizes_the_blocks_of_a_model_and_fills_the_memory) {
+  std::array<terrace_layer_shape, 2> layers{};
+  layers[0].layers = 32;
+  layers[0].block_tokens = 16;
+  layers[0].kv_heads = 8;
+  layers[0].head_size = 128;
+  layers[0].type = TERRACE_INT8;
+  layers[0].scales = TERRACE_SCALES_OWN_GROUP;
+  layers[0].scale_type = TERRACE_FLOAT16;
+  layers[1] = layers[0];
+  layers[1].kind = TERRACE_ATTENTION_SLIDING_WINDOW;
+  layers[1].span_tokens = 1024;
+  layers[1].type = TERRACE_BFLOAT16;
+  layers[1].scales = TERRACE_SCALES_NONE;
+  terrace_plan_order order = made<terrace_plan_order>();
+  order.layers = layers.data();
+  order.layer_count = layers.size();
+  order.device_bytes = std::uint64_t{8} << 30;
+  order.host_bytes = std::uint64_t{16} << 30;
+  order.tokens = 4096;
+  std::array<terrace_planned_group, 4> groups{};
+  std::array<terrace_planned_pool, 4> pools{};
+  terrace_group_plan plan = made<terrace_group_plan>();
+  ASSERT_EQ(terrace_plan_groups(&order, groups.data(), pools.data(), &plan), TERRACE_OK) << terrace_last_error();
+  ASSERT_EQ(plan.group_count, 3U) << "the scales are a group of their own";
+  ASSERT_EQ(plan.pool_count, 3U);
+  EXPECT_EQ(groups[2].kind, static_cast<std::uint32_t>(TERRACE_ATTENTION_SLIDING_WINDOW));
+  EXPECT_EQ(groups[2].span_tokens, 1024U);
+  EXPECT_EQ(pools[groups[0].pool].block_bytes, 1U << 20U);
+  EXPECT_EQ(pools[groups[1].pool].block_bytes, 32U * 16 * 2 * 8 * 2);
+  EXPECT_EQ(pools[groups[2].pool].block_bytes, 2U << 20U);
+  EXPECT_EQ(pools[groups[2].pool].null_block, 1U);
+  EXPECT_GT(plan.sequences, 0U);
+  EXPECT_LE(plan.device_used, order.device_bytes);
+  EXPECT_GT(plan.device_used, order.device_bytes - (2U << 20U));
+
+  std::string config;
+  const auto option = [&config](const char* name, std::uint64_t value) {
+    config += std::string{name} + " = " + std::to_string(value) + "\n";
+  };
+  order.device_bytes = std::uint64_t{1} << 26;
+  order.host_bytes = 0;
+  order.tokens = 64;
+  ASSERT_EQ(terrace_plan_groups(&order, groups.data(), pools.data(), &plan), TERRACE_OK) << terrace_last_error();
+  for (const terrace_planned_pool& pool : std::span{pools}.first(plan.pool_count)) {
+    config += "[[pool]]\nnull-block = " + std::string{pool.null_block == 1 ? "true" : "false"} + "\n";
+    option("block-bytes", pool.block_bytes);
+    option("device-blocks", pool.device_blocks);
+    option("host-blocks", pool.host_blocks);
+  }
+  for (const terrace_planned_group& group : std::span{groups}.first(plan.group_count)) {
+    config += std::string{"[[group]]\nkind = \""} + (group.span_tokens == 0 ? "full" : "sliding-window") + "\"\n";
+    option("block-tokens", group.block_tokens);
+    option("span-tokens", group.span_tokens);
+    option("pool", group.pool);
+  }
+  terrace_open_options options = made<terrace_open_options>();
+  options.config = config.c_str();
+  terrace_cache* cache = nullptr;
+  ASSERT_EQ(terrace_cache_open(&options, &cache), TERRACE_OK) << terrace_last_error();
+  std::uint64_t blocks = 0;
+  ASSERT_EQ(terrace_cache_blocks_for(cache, 4096, 2, &blocks), TERRACE_OK);
+  EXPECT_EQ(blocks, 256U);
+  EXPECT_EQ(terrace_cache_destroy(cache, TERRACE_NEVER), 1);
+
+  order.device_bytes = 1 << 20;
+  EXPECT_EQ(terrace_plan_groups(&order, groups.data(), pools.data(), &plan), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("a sequence of 64 tokens needs")) << terrace_last_error();
+  layers[0].type = 6;
+  EXPECT_EQ(terrace_plan_groups(&order, groups.data(), pools.data(), &plan), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("type of a layer is 6, must be from 0 to 5")) << terrace_last_error();
 }
 
 }  // namespace

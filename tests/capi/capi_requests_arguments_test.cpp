@@ -291,6 +291,42 @@ void request_calls(std::uint64_t seed) {
   for (auto& [id, served] : live) terrace_chain_destroy(served.chain);
 }
 
+void plan_calls(std::uint64_t seed) {
+  Arguments any{seed};
+  std::array<terrace_layer_shape, 3> layers{};
+  for (terrace_layer_shape& layer : layers) {
+    layer = {any.number<std::uint32_t>(5),  any.number<std::uint32_t>(9), any.number<std::uint32_t>(40),
+             any.number<std::uint32_t>(99), any.number<std::uint32_t>(2), any.number<std::uint32_t>(9),
+             any.number<std::uint32_t>(99), any.number<std::uint32_t>(3), any.number<std::uint32_t>(2),
+             any.number<std::uint32_t>(6),  any.number<std::uint32_t>(3), any.number<std::uint32_t>(6),
+             any.number<std::uint32_t>(3),  any.number<std::uint32_t>(9), any.one_in(4) ? any.number<std::uint64_t>(99) : 0};
+    if (layer.kv_heads == 0) layer.head_size = 0;
+    if (layer.kv_heads != 0) layer.latent_size = 0;
+  }
+  terrace_plan_order order = made<terrace_plan_order>();
+  order.layers = any.one_in(20) ? nullptr : layers.data();
+  order.layer_count = any.below(layers.size() + 1);
+  order.device_bytes = any.one_in(4) ? any.number<std::uint64_t>(9999) << any.below(40) : std::uint64_t{1} << 34;
+  order.host_bytes = any.number<std::uint64_t>(9999) << any.below(40);
+  order.block_unit = any.one_in(4) ? any.number<std::uint64_t>(9) : 0;
+  order.ranks = any.number<std::uint32_t>(5);
+  order.tokens = any.number<std::uint32_t>(9999);
+  order.chunk_tokens = any.number<std::uint32_t>(999);
+  order.encoder_tokens = any.number<std::uint32_t>(999);
+  order.staging_blocks = any.number<std::uint32_t>(9);
+  std::array<terrace_planned_group, 2 * layers.size()> groups{};
+  std::array<terrace_planned_pool, 2 * layers.size()> pools{};
+  terrace_group_plan plan = made<terrace_group_plan>();
+  const terrace_status status = terrace_plan_groups(&order, groups.data(), pools.data(), &plan);
+  Arguments::judge(status);
+  EXPECT_TRUE(status != TERRACE_OK || plan.device_used <= order.device_bytes) << seed;
+}
+
+TEST(CapiArguments, plans_survive_any_numbers) {
+  const std::uint64_t first = terrace::test::seed_from_env_or(1);
+  for (std::uint64_t seed = first; seed < first + 2000; ++seed) plan_calls(seed);
+}
+
 TEST(CapiArguments, requests_survive_any_numbers) {
   const std::uint64_t first = terrace::test::seed_from_env_or(1);
   const std::uint64_t count = terrace::test::seeds_from_env_or(10, 200);

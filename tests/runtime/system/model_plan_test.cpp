@@ -117,6 +117,9 @@ TEST(ModelPlan, says_what_does_not_fit_and_what_would) {
   EXPECT_EQ(why_no_groups({{heads(1, 1, 0)}}), "layers 0: kv_heads and head_size must both be set");
   EXPECT_EQ(why_no_groups({{heads(0, 1, 64)}}), "layers 0: there is no layer: at least 1 is needed");
   EXPECT_EQ(why_no_groups({}), "a model needs at least one kind of layer");
+  EXPECT_EQ(why_no_groups({std::vector(1025, heads(1, 1, 64))}), "a model has at most 1024 kinds of layers");
+  EXPECT_EQ(why_no_groups({{heads(1, 1, 64)}}, {.device = TiB * 1024 * 1025}),
+            "1049600TiB are given, must be at most 1048576TiB");
   LayerShape state;
   state.layers = 2;
   state.state_bytes = Bytes{1000};
@@ -197,6 +200,26 @@ TEST(ModelPlan, fills_the_budget_and_never_exceeds_it) {
     EXPECT_EQ(options.ranks.size(), model.ranks);
     EXPECT_NO_THROW((void)manager_config(options));
   }
+}
+
+/// The bytes that a pool of very large blocks leaves over are not given away one by one, and a sum does not overflow.
+TEST(ModelPlan, ends_soon_for_any_sizes) {
+  LayerShape state;
+  state.kind = GroupKind::recurrent;
+  state.layers = 1;
+  state.state_bytes = TiB * 512;
+  LayerShape small = heads(1, 1, 1);
+  small.block_tokens = 1;
+  const MemoryBudget much{.device = TiB * 1024 * 1024};
+  const std::string sentence = test::refusal_of<std::invalid_argument>([&] {
+    (void)plan_groups({{state, small}}, {.tokens = 2}, much);
+  });
+  EXPECT_NE(sentence.find("are too small for so much memory"), std::string::npos) << sentence;
+  LayerShape large_blocks = heads(4096, 1024, 1024);
+  large_blocks.block_tokens = 1;
+  const std::string needs = test::refusal_of<std::invalid_argument>(
+      [&] { (void)plan_groups({{large_blocks}}, {.tokens = std::uint32_t{1} << 31}, much); });
+  EXPECT_NE(needs.find("needs"), std::string::npos) << "2^65 bytes";
 }
 
 TEST(ModelPlan, makes_options_that_a_cache_starts_with) {
