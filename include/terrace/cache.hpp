@@ -100,8 +100,9 @@ class TERRACE_API Cache {
   /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
   /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
   /// whose content was cached already; the span is valid until the next call. If a load is bringing one of the blocks to the
-  /// device at this time, the call shares only the blocks before it and still succeeds; committed_units() returns how many. For a
-  /// request from before a clear(), it shares nothing. Fails: unknown_request, not_ready, invalid_argument (more keys than
+  /// device at this time, or if a block is cached already and the slot of that copy is promised to a waiting request, the call
+  /// shares only the blocks before it and still succeeds; committed_units() returns how many, and a later call can share the
+  /// others. For a request from before a clear(), it shares nothing. Fails: unknown_request, not_ready, invalid_argument (more keys than
   /// blocks, a fence that was never given out).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, this is

@@ -15,6 +15,7 @@ constexpr int steps = 1000;
 // The default run takes the first of all seeds. They are enough to see each event.
 constexpr std::uint64_t few_seeds = 600;
 constexpr std::uint64_t few_layered_seeds = 250;
+constexpr std::uint64_t few_drained_seeds = 600;
 
 TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order) {
   const std::uint64_t first = test::seed_from_env_or(1);
@@ -114,6 +115,29 @@ TEST(Simulation, tells_of_no_layer_that_is_not_there) {
   EXPECT_GT(total.layers_told, count / 2);
   EXPECT_GT(total.layers_seen, count / 2);
   EXPECT_GT(total.failed_late, count / 100);
+}
+
+/// Worlds that are drained now and then.
+TEST(Simulation, leaves_no_request_waiting_when_its_work_is_done) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const std::uint64_t count = test::seeds_from_env_or(few_drained_seeds, 3000);
+  test::World::Seen total;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    test::World world{seed, test::random_options(seed)};
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
+    constexpr int drains = 20;
+    for (int i = 0; i < drains; ++i) {
+      for (int step = 0; step < steps / drains; ++step) world.step();
+      world.check();
+      world.drain();
+      world.check();
+    }
+    world.wind_down();
+    ASSERT_EQ(world.seen().mismatches, 0U);
+    test::add_counts(total, world.seen());
+  }
+  std::printf("%lu requests waited\n", total.drained);
+  EXPECT_GE(total.drained, count);
 }
 
 TEST(Simulation, ends_in_the_same_state_for_the_same_seed) {

@@ -150,6 +150,24 @@ void World::step() {
   check_counters();
 }
 
+void World::drain() {
+  const auto waits = [](const auto& client) { return client->state == Client::State::pending; };
+  seen_->drained += static_cast<std::uint64_t>(std::ranges::count_if(clients_, waits));
+  resume_transfers();
+  ranks_->mend();
+  const auto goes_on = [&] { return cache_->has_pending_work() || std::ranges::any_of(clients_, waits); };
+  for (int i = 0; goes_on(); ++i) {
+    TERRACE_CHECK(i < 20'000);
+    ranks_->step(random_, 1.0);
+    for (const auto& io : disks_) {
+      io->release_stalled();
+      while (io->queued() > 0) io->step(random_.below(io->queued()));
+    }
+    clock_.advance(std::chrono::milliseconds{random_.below(20)});
+    poll();
+  }
+}
+
 /// Content depends on key and weights. A clear that keeps the fingerprint makes new keys (operate()), so each key has one content
 /// under each fingerprint, in all worlds.
 SharedStore::Fingerprint World::fingerprint_of_weights() const {
@@ -307,7 +325,6 @@ void World::act(std::size_t which) {
       const auto duplicates = cache_->commit(client.lease, std::span{client.keys}.first(committed), client.fence);
       TERRACE_CHECK(duplicates.has_value());
       note(duplicates->size());
-      for (const Duplicate& duplicate : *duplicates) client.duplicates.push_back(duplicate.group);
       if (committed == full || random_.chance(0.2)) client.state = Client::State::committed;
       return;
     }
@@ -408,13 +425,7 @@ void World::plant_fault() {
 
 void World::check() {
   cache_->manager().check_invariants();
-  std::vector<std::uint64_t> duplicates(arenas_.size());
-  for (const auto& client : clients_) {
-    for (const GroupId group : client->duplicates) ++duplicates[rules_[group.value()].config().pool.value()];
-  }
-  if (cache_->manager().requests().quarantined_requests() == 0) dropped_duplicates_.clear();
-  for (const GroupId group : dropped_duplicates_) ++duplicates[rules_[group.value()].config().pool.value()];
-  check_promises(cache_->manager(), duplicates);
+  check_promises(cache_->manager());
   cache_->take_events(kv_events_);
   mirror_.apply(kv_events_);
   seen_->kv_events += kv_events_.size();

@@ -82,6 +82,9 @@ class World {
 
   /// Does one thing.
   void step();
+  /// Lets everything under way end while no client does anything. No request waits after that, because no wait depends on what
+  /// another request holds. Not for worlds with a shared store, whose engine moves outside of them.
+  void drain();
   void check();
   /// Ends the world: no new requests, everything under way ends, faults are repaired.
   void wind_down();
@@ -120,6 +123,7 @@ class World {
     std::uint64_t layers_told = 0;   ///< how often a request was told of more layers
     std::uint64_t layers_seen = 0;   ///< layers of blocks that were checked after the request was told of them
     std::uint64_t failed_late = 0;   ///< requests that failed after that
+    std::uint64_t drained = 0;       ///< requests that waited when a drain began
     std::uint64_t dropped = 0;       ///< leases that ended without used_until()
     std::uint64_t quarantined = 0;   ///< steps after which a request was quarantined
     std::uint64_t retried = 0;       ///< this and the next two: counts of the resilient stores
@@ -196,8 +200,7 @@ class World {
   std::uint64_t next_id_ = 1;
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
-  bool throws_before_marking_ = false;       ///< compute is launched, but an exception comes before its fence
-  std::vector<GroupId> dropped_duplicates_;  ///< of clients that have dropped their leases, while any request is quarantined
+  bool throws_before_marking_ = false;  ///< compute is launched, but an exception comes before its fence
   ManagerStats stats_before_;
   /// The weights of the model, on which content depends. A clear that keeps storage must also change the keys.
   std::uint64_t weights_ = 0;

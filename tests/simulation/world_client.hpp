@@ -42,8 +42,7 @@ struct World::Client {
   /// For each optional group: the numbers of hits that it could serve when the request was accepted.
   std::vector<std::vector<std::optional<bool>>> could_serve;
   Source farthest_source = all_sources.back();
-  std::uint64_t replans = 0;        ///< of all requests, when this one was accepted
-  std::vector<GroupId> duplicates;  ///< the group of each of its Duplicates
+  std::uint64_t replans = 0;  ///< of all requests, when this one was accepted
   /// False after the request has failed: what its compute reads then means nothing.
   std::shared_ptr<bool> valid = std::make_shared<bool>(true);
 };

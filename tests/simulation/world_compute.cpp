@@ -196,7 +196,6 @@ void World::drop_lease(std::size_t which) {
   // Loads may fail; then what compute reads of them means nothing.
   if (client.state == Client::State::pending) *client.valid = false;
   ++seen_->dropped;
-  dropped_duplicates_.insert(dropped_duplicates_.end(), client.duplicates.begin(), client.duplicates.end());
   clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 

@@ -40,8 +40,7 @@ class EventMirror {
                                                            std::span<const BlockKey> keys, Source farthest);
 
 /// Checks that promises of device slots can be kept with slots that are free or can be freed, and that stay. (A slot that a
-/// resize will retire is promised to nobody.) `duplicates`, by PoolId: slots of requests that committed a block that was cached
-/// already (Duplicate). Such a slot becomes free when its request is released.
-void check_promises(const CacheManager& manager, std::span<const std::uint64_t> duplicates);
+/// resize will retire is promised to nobody.)
+void check_promises(const CacheManager& manager);
 
 }  // namespace terrace::test

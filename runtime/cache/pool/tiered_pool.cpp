@@ -119,9 +119,18 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
   // Blocks that were in the tree before are committed one by one, because they may have copies. Blocks that are new to the tree
   // have none, and are committed together.
   const std::uint32_t known = whole.length - residency_.tree().added();
+  Prefix pinned = whole;
+  // Copies that nobody held may be promised to requests that wait for slots. Such a copy is not pinned, so the returned prefix
+  // ends before it.
+  while (!device_slots_.can_promise(0) && pinned.length > from) {
+    const Prefix shorter = residency_.tree().first(pinned, std::min(pinned.length, known) - 1);
+    residency_.pin(shorter);
+    residency_.unpin(pinned);
+    pinned = shorter;
+  }
   std::uint32_t end = from;
-  for (; end < known; ++end) {
-    const BlockRef block{whole.node, end};
+  for (; end < std::min(known, pinned.length); ++end) {
+    const BlockRef block{pinned.node, end};
     const SlotId own = computed.slots[end - from];
     const Copy there = residency_.copy(block, Tier::device);
     // A load is filling the device copy, so the block cannot be shared yet. The returned prefix ends before it.
@@ -135,13 +144,13 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
     ++stats_.duplicates;
     duplicates.push_back({computed.group, computed.first_in_table + (end - from), own, there.slot()});
   }
-  Prefix prefix = whole;
+  Prefix prefix = pinned;
   if (end == known) {
     residency_.adopt_added(whole, computed.slots.subspan(known - from), computed.written);
   } else {
-    prefix = residency_.tree().first(whole, end);
+    prefix = residency_.tree().first(pinned, end);
     residency_.pin(prefix);
-    residency_.unpin(whole);
+    residency_.unpin(pinned);
   }
   residency_.unpin(computed.held);
   if (computed.companion && prefix.length > 0) residency_.make_companion(prefix.last());

@@ -184,6 +184,20 @@ TEST_F(Tiers, an_eviction_is_not_cancelled_if_that_would_break_a_promise) {
   EXPECT_TRUE(ready_when_settled(2));
 }
 
+TEST_F(Tiers, a_commit_of_cached_blocks_leaves_the_slots_that_a_waiting_request_was_promised) {
+  make(sizes(12, 16));
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4});
+  ASSERT_TRUE(acquire(1, keys, 1).has_value());
+  run(2, keys);
+  ASSERT_TRUE(acquire(3, keys_of({11, 12, 13, 14})).has_value());  // three slots are free, and one of the cached blocks has to go
+  ASSERT_FALSE(ready(3));
+  EXPECT_EQ(commit(1, keys)->size(), 3U);
+  EXPECT_EQ(cache->committed_units(leases.at(1))->value(), 3U);
+  EXPECT_TRUE(ready_when_settled(3));
+  EXPECT_EQ(commit(1, keys)->size(), 0U) << "the block is not cached on the device any more";
+  EXPECT_EQ(cache->committed_units(leases.at(1))->value(), 4U);
+}
+
 TEST_F(Tiers, requests_for_a_block_on_its_way_up_share_one_copy) {
   make(sizes(6, 8));
   run(1, keys_of({1, 2}));
