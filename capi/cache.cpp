@@ -157,33 +157,3 @@ terrace_status terrace_cache_signal(terrace_cache* cache, void* stream, uint32_t
     *point = cache->points[rank] = marked.value();
   });
 }
-
-// The names of version 0.1, which had offload caches only.
-int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout) { return terrace_cache_destroy(cache, timeout); }
-uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool) {
-  return terrace_cache_block_bytes(cache, pool);
-}
-int terrace_offload_fd(const terrace_offload* cache) { return terrace_cache_fd(cache); }
-int64_t terrace_offload_next_poll(const terrace_offload* cache) { return terrace_cache_next_poll(cache); }
-terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout) { return terrace_cache_wait(cache, timeout); }
-terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest) {
-  return terrace_cache_pause_idle_service(cache, longest);
-}
-terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) { return terrace_cache_drain(cache, timeout); }
-terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point) {
-  return terrace_cache_signal(cache, stream, rank, point);
-}
-terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags) { return terrace_cache_clear(cache, flags); }
-terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision) {
-  return terrace_cache_resume_shared(cache, weights_revision);
-}
-terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
-  return terrace_cache_resize(cache, tier, blocks, pool);
-}
-terrace_status terrace_offload_record_events(terrace_offload* cache) { return terrace_cache_record_events(cache); }
-terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count) {
-  return terrace_cache_events(cache, events, count);
-}
-terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count) {
-  return terrace_cache_event_expiries(cache, expire_after, count);
-}

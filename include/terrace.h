@@ -404,8 +404,7 @@ TERRACE_C_API const char* terrace_store_io(terrace_store* store);
 typedef struct terrace_cache terrace_cache;
 /// One that terrace_offload_open() has made keeps blocks in host memory and in storage, for an engine that allocates the blocks
 /// of its devices itself. The engine queries the cache, and orders jobs. It is a terrace::CacheSystem with a
-/// terrace::OffloadCache
-/// (<terrace/offload_cache.hpp>). With any other, calls whose names begin with terrace_offload_ fail with
+/// terrace::OffloadCache (<terrace/offload_cache.hpp>). With any other, calls whose names begin with terrace_offload_ fail with
 /// TERRACE_INVALID_ARGUMENT.
 typedef terrace_cache terrace_offload;
 
@@ -536,7 +535,7 @@ typedef struct terrace_offload_statistics {
   uint64_t shared_there;    ///< the part of `shared_asked` that was there
   uint64_t shared_written;  ///< blocks
   uint64_t shared_present;  ///< blocks that were not written, because they were there already
-  /// 1: blocks that terrace_offload_clear() has removed from storage may come back after a kill; 0: they cannot
+  /// 1: blocks that terrace_cache_clear() has removed from storage may come back after a kill; 0: they cannot
   uint64_t erasing;
   uint64_t shared_off;  ///< 1: since a clear, the shared store is not used
   uint64_t loads;       ///< blocks ordered; once all jobs have ended, the sum of loaded_*, load_misses and load_failures
@@ -945,22 +944,6 @@ TERRACE_C_API terrace_status terrace_cache_events(terrace_cache* cache, const te
 /// is only a hint, which ends after this time, because no event reports the removal of such a copy. 0: the copy stays until an
 /// event reports its removal, or the time is not known.
 TERRACE_C_API terrace_status terrace_cache_event_expiries(terrace_cache* cache, const int64_t** expire_after, size_t* count);
-
-// The same calls under the names that they had when only offload caches existed.
-TERRACE_C_API int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout);
-TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool);
-TERRACE_C_API int terrace_offload_fd(const terrace_offload* cache);
-TERRACE_C_API int64_t terrace_offload_next_poll(const terrace_offload* cache);
-TERRACE_C_API terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout);
-TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
-TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
-TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
-TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
-TERRACE_C_API terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision);
-TERRACE_C_API terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
-TERRACE_C_API terrace_status terrace_offload_record_events(terrace_offload* cache);
-TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count);
-TERRACE_C_API terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count);
 
 // ---- hints, pins, quotas
 

@@ -43,6 +43,7 @@ class AnyCache(Polled):
     """A handle of terrace_cache, of either kind."""
 
     _what = "cache"
+    _prefix = "terrace_cache"
 
     def __init__(
         self,

@@ -359,8 +359,6 @@ class Cache(AnyCache):
     Threads: any. In a child process made by os.fork() the cache is closed, and raises Stopped; the cache of the parent continues.
     """
 
-    _prefix = "terrace_cache"
-
     def __init__(
         self,
         config: str | Mapping[str, Any],

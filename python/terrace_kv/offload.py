@@ -47,8 +47,6 @@ class OffloadCache(AnyCache):
     Threads: any. In a child process made by os.fork() the cache is closed, and raises Stopped; the cache of the parent continues.
     """
 
-    _prefix = "terrace_offload"
-
     def __init__(
         self,
         config: str | Mapping[str, Any],

@@ -126,7 +126,7 @@ static uint32_t end_of(terrace_offload* cache, uint64_t job) {
     for (i = 0; i < count; ++i) {
       if (events[i].job == job && events[i].kind == TERRACE_OFFLOAD_ENDED) return events[i].moved;
     }
-    if (terrace_offload_wait(cache, SECOND) != TERRACE_OK) return 0;
+    if (terrace_cache_wait(cache, SECOND) != TERRACE_OK) return 0;
   }
 }
 
@@ -163,7 +163,7 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
 
   expect(terrace_offload_open(&options, &cache) == TERRACE_OK, "a cache opens");
   if (cache == NULL) return;
-  expect(terrace_offload_record_events(cache) == TERRACE_OK, "events are recorded");
+  expect(terrace_cache_record_events(cache) == TERRACE_OK, "events are recorded");
   for (i = 0; i < 4; ++i) fill(kv + i * BLOCK_BYTES, i);
   order.id = 1;
   order.keys = keys;
@@ -174,12 +174,12 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   expect(terrace_offload_end_request(cache, 0, keys, 4, 100) == TERRACE_OK, "the end of a request is told");
   expect(terrace_offload_expect_use(cache, 0, keys, 4, 5000000000) == TERRACE_OK, "the next use is told");
   expect(terrace_offload_expect_use(cache, 0, keys, 4, TERRACE_NEVER) == TERRACE_OK, "the end of a session is told");
-  expect(terrace_offload_events(cache, &changes, &count) == TERRACE_OK && count == 4, "there is an event for each");
+  expect(terrace_cache_events(cache, &changes, &count) == TERRACE_OK && count == 4, "there is an event for each");
 
   everything.scope = TERRACE_SCOPE_ALL;
   expect(terrace_write_back_start(cache, &everything, &job) == TERRACE_OK, "a write-back job starts");
   do {
-    expect(terrace_offload_wait(cache, SECOND / 10) == TERRACE_OK, "waiting works");
+    expect(terrace_cache_wait(cache, SECOND / 10) == TERRACE_OK, "waiting works");
     {
       const terrace_offload_event* events = NULL;
       expect(terrace_offload_poll(cache, &events, &count) == TERRACE_OK, "polling works");
@@ -191,7 +191,7 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   expect(terrace_write_back_results(cache, job, &results, &count) == TERRACE_OK && count == 4 &&
              results[0].outcome == TERRACE_OUTCOME_STORED,
          "and says so for each");
-  expect(terrace_offload_destroy(cache, 10 * SECOND) == 1, "the cache ends in time");
+  expect(terrace_cache_destroy(cache, 10 * SECOND) == 1, "the cache ends in time");
 
   memset(kv, 0, sizeof kv);
   for (i = 0; i < 4; ++i) slots[i] = 15 - i;
@@ -202,23 +202,23 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   expect(terrace_offload_load(cache, &order) == TERRACE_OK && end_of(cache, 2) == 4, "blocks are loaded into other slots");
   for (i = 0; i < 4; ++i) expect(is_filled(kv + (15 - i) * BLOCK_BYTES, i), "with their bytes");
   expect(terrace_offload_read_statistics(cache, &statistics) == TERRACE_OK && statistics.loaded_storage == 4, "and counted");
-  expect(terrace_offload_clear(cache, 2) == TERRACE_INVALID_ARGUMENT, "an unknown flag of a clear is refused");
-  expect(terrace_offload_clear(cache, TERRACE_CLEAR_KEEP_STORAGE) == TERRACE_OK, "a clear may keep what is stored");
+  expect(terrace_cache_clear(cache, 2) == TERRACE_INVALID_ARGUMENT, "an unknown flag of a clear is refused");
+  expect(terrace_cache_clear(cache, TERRACE_CLEAR_KEEP_STORAGE) == TERRACE_OK, "a clear may keep what is stored");
   expect(terrace_offload_look_up(cache, 0, keys, 4, states) == TERRACE_OK && states[0] == TERRACE_STORAGE, "if it is told");
   for (i = 0; i < 2; ++i) {
     /* Earlier headers asked with 1 for what 0 does. */
-    expect(terrace_offload_clear(cache, i) == TERRACE_OK, "a clear without flags");
+    expect(terrace_cache_clear(cache, i) == TERRACE_OK, "a clear without flags");
     expect(terrace_offload_look_up(cache, 0, keys, 4, states) == TERRACE_OK && states[0] == TERRACE_MISS, "keeps nothing");
   }
-  expect(terrace_offload_drain(cache, 10 * SECOND) == TERRACE_OK, "nothing is left");
+  expect(terrace_cache_drain(cache, 10 * SECOND) == TERRACE_OK, "nothing is left");
   do {
     const terrace_offload_event* events = NULL;
-    expect(terrace_offload_wait(cache, SECOND / 10) == TERRACE_OK && terrace_offload_poll(cache, &events, &count) == TERRACE_OK,
+    expect(terrace_cache_wait(cache, SECOND / 10) == TERRACE_OK && terrace_offload_poll(cache, &events, &count) == TERRACE_OK,
            "polling works");
     if (terrace_offload_read_statistics(cache, &statistics) != TERRACE_OK) break;
   } while (statistics.erasing != 0);
   expect(statistics.erasing == 0, "and nothing comes back");
-  expect(terrace_offload_destroy(cache, 10 * SECOND) == 1, "the cache ends in time");
+  expect(terrace_cache_destroy(cache, 10 * SECOND) == 1, "the cache ends in time");
 }
 
 static void a_cache_gives_slots_to_requests(void) {

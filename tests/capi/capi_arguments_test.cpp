@@ -189,7 +189,7 @@ void offload_calls(std::uint64_t seed) {
           Arguments::judge(terrace_offload_cancel(cache, order.id));
         if (status != TERRACE_OK || !is_load || order.slots == nullptr || order.first > 0) {
           if (status == TERRACE_OK) {
-            const terrace_status drained = terrace_offload_drain(cache, 5'000'000'000);
+            const terrace_status drained = terrace_cache_drain(cache, 5'000'000'000);
             EXPECT_EQ(drained, TERRACE_OK) << "seed " << seed;
           }
           loading.clear();
@@ -200,7 +200,7 @@ void offload_calls(std::uint64_t seed) {
       case 4: {
         const terrace_offload_event* events = nullptr;
         std::size_t count = 0;
-        Arguments::judge(terrace_offload_wait(cache, 100'000));
+        Arguments::judge(terrace_cache_wait(cache, 100'000));
         Arguments::judge(terrace_offload_poll(cache, &events, &count));
         for (std::size_t n = 0; n < count; ++n) {
           if (events[n].job != loading_job) continue;
@@ -222,7 +222,7 @@ void offload_calls(std::uint64_t seed) {
         Arguments::judge(terrace_offload_leading(cache, pool, any.keys(), blocks, &leading));
         std::int32_t looking = 0;
         Arguments::judge(terrace_offload_find(cache, pool, any.keys(), blocks, &leading, &looking));
-        Arguments::judge(terrace_offload_resume_shared(cache, any.one_in(2) ? nullptr : "b"));
+        Arguments::judge(terrace_cache_resume_shared(cache, any.one_in(2) ? nullptr : "b"));
         Arguments::judge(terrace_offload_contains(cache, pool, any.keys(), blocks, word.data()));
         break;
       }
@@ -275,19 +275,19 @@ void offload_calls(std::uint64_t seed) {
       default: {
         terrace::test::read_calls(any, cache);
         std::uint64_t point = 0;
-        Arguments::judge(terrace_offload_signal(cache, nullptr, any.number<std::uint32_t>(3), &point));
+        Arguments::judge(terrace_cache_signal(cache, nullptr, any.number<std::uint32_t>(3), &point));
         Arguments::judge(terrace_offload_await(cache, any.number<std::uint64_t>(6), any.number<std::uint32_t>(3), nullptr,
                                                any.number<std::uint32_t>(3)));
         const std::uint32_t size = any.one_in(4) ? any.number<std::uint32_t>(10) : 8;
         if (size <= 1000)
-          Arguments::judge(terrace_offload_resize(cache, any.number<std::uint32_t>(4), size, any.number<std::uint16_t>(2)));
-        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_offload_clear(cache, any.number<std::uint32_t>(0x400)));
+          Arguments::judge(terrace_cache_resize(cache, any.number<std::uint32_t>(4), size, any.number<std::uint16_t>(2)));
+        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_cache_clear(cache, any.number<std::uint32_t>(0x400)));
         break;
       }
     }
   }
-  EXPECT_EQ(terrace_offload_drain(cache, 5'000'000'000), TERRACE_OK) << "seed " << seed;
-  EXPECT_EQ(terrace_offload_destroy(cache, 5'000'000'000), 1) << "seed " << seed;
+  EXPECT_EQ(terrace_cache_drain(cache, 5'000'000'000), TERRACE_OK) << "seed " << seed;
+  EXPECT_EQ(terrace_cache_destroy(cache, 5'000'000'000), 1) << "seed " << seed;
 }
 
 TEST(CapiArguments, a_cache_survives_any_numbers) {
@@ -311,7 +311,7 @@ class Structures : public StoreFixture {
     EXPECT_EQ(terrace_cache_open(&options, &owner_), TERRACE_OK) << terrace_last_error();
   }
   ~Structures() override {
-    terrace_offload_destroy(cache_, TERRACE_NEVER);
+    terrace_cache_destroy(cache_, TERRACE_NEVER);
     terrace_cache_destroy(owner_, TERRACE_NEVER);
   }
 

@@ -267,8 +267,8 @@ TEST(Capi, a_null_handle_is_an_error_and_no_crash) {
   terrace_store_destroy(nullptr);
   EXPECT_EQ(terrace_offload_look_up(nullptr, 0, &key, 1, nullptr), TERRACE_INVALID_ARGUMENT);
   EXPECT_EQ(terrace_offload_load(nullptr, nullptr), TERRACE_INVALID_ARGUMENT);
-  EXPECT_EQ(terrace_offload_fd(nullptr), -1);
-  EXPECT_EQ(terrace_offload_destroy(nullptr, 0), 1);
+  EXPECT_EQ(terrace_cache_fd(nullptr), -1);
+  EXPECT_EQ(terrace_cache_destroy(nullptr, 0), 1);
   EXPECT_EQ(terrace_write_back_start(nullptr, nullptr, nullptr), TERRACE_INVALID_ARGUMENT);
 }
 
@@ -280,7 +280,7 @@ class HostRowsFixture : public ::testing::Test {
 
   void SetUp() override { open(config); }
   void open(const char* wanted) {
-    terrace_offload_destroy(std::exchange(cache_, nullptr), TERRACE_NEVER);
+    terrace_cache_destroy(std::exchange(cache_, nullptr), TERRACE_NEVER);
     terrace_open_options options = made<terrace_open_options>();
     options.config = wanted;
     options.host_rows = &rows_;
@@ -289,7 +289,7 @@ class HostRowsFixture : public ::testing::Test {
     const terrace_names names{"abcdef", nullptr, 1, 6};
     ASSERT_EQ(terrace_keys_of_names("", 0, &names, keys_.data()), TERRACE_OK);
   }
-  void TearDown() override { EXPECT_EQ(terrace_offload_destroy(cache_, TERRACE_NEVER), 1); }
+  void TearDown() override { EXPECT_EQ(terrace_cache_destroy(cache_, TERRACE_NEVER), 1); }
 
   terrace_order order(std::uint64_t id, std::size_t first, std::size_t count) {
     terrace_order order = made<terrace_order>();
@@ -313,9 +313,9 @@ TEST_F(HostRowsFixture, of_a_parent_is_stopped_in_a_child) {
     const terrace_offload_event* events = nullptr;
     std::size_t count = 0;
     bool right = terrace_offload_poll(cache_, &events, &count) == TERRACE_STOPPED;
-    right = right && terrace_offload_drain(cache_, TERRACE_NEVER) == TERRACE_STOPPED;
-    right = right && terrace_offload_fd(cache_) == -1 && terrace_offload_next_poll(cache_) == TERRACE_NEVER;
-    right = right && terrace_offload_destroy(cache_, TERRACE_NEVER) == 1;
+    right = right && terrace_cache_drain(cache_, TERRACE_NEVER) == TERRACE_STOPPED;
+    right = right && terrace_cache_fd(cache_) == -1 && terrace_cache_next_poll(cache_) == TERRACE_NEVER;
+    right = right && terrace_cache_destroy(cache_, TERRACE_NEVER) == 1;
     ::_exit(right ? 0 : 1);
   }
   int status = 0;
@@ -337,10 +337,10 @@ TEST_F(HostRowsFixture, the_caller_fills_and_reads_rows_of_its_own_memory) {
   terrace_order get = order(2, 1, 1);
   get.memory = &to;
   ASSERT_EQ(terrace_offload_load(cache_, &get), TERRACE_OK) << terrace_last_error();
-  EXPECT_EQ(terrace_offload_pause_idle_service(cache_, 1'000'000'000), TERRACE_OK);
-  EXPECT_EQ(terrace_offload_pause_idle_service(cache_, -1), TERRACE_INVALID_ARGUMENT);
-  EXPECT_EQ(terrace_offload_pause_idle_service(cache_, 0), TERRACE_OK);
-  ASSERT_EQ(terrace_offload_drain(cache_, TERRACE_NEVER), TERRACE_OK);
+  EXPECT_EQ(terrace_cache_pause_idle_service(cache_, 1'000'000'000), TERRACE_OK);
+  EXPECT_EQ(terrace_cache_pause_idle_service(cache_, -1), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(terrace_cache_pause_idle_service(cache_, 0), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_drain(cache_, TERRACE_NEVER), TERRACE_OK);
   EXPECT_EQ(into[0], std::byte{11});
   const terrace_order pin = order(3, 0, 3);
   ASSERT_EQ(terrace_offload_pin_slots(cache_, &pin, at.data()), TERRACE_OK);
@@ -423,7 +423,7 @@ TEST_F(HostRowsFixture, options_of_an_earlier_header_have_no_rows) {
   options.host_rows_count = 99;
   terrace_offload* other = nullptr;
   ASSERT_EQ(terrace_offload_open(&options, &other), TERRACE_OK) << terrace_last_error();
-  EXPECT_EQ(terrace_offload_destroy(other, TERRACE_NEVER), 1);
+  EXPECT_EQ(terrace_cache_destroy(other, TERRACE_NEVER), 1);
 }
 
 TEST_F(HostRowsFixture, wrong_reservations_are_refused) {
@@ -454,7 +454,7 @@ TEST_F(HostRowsFixture, wrong_rows_are_refused) {
     options.host_rows_count = rows.size();
     terrace_offload* other = nullptr;
     const terrace_status status = terrace_offload_open(&options, &other);
-    EXPECT_EQ(terrace_offload_destroy(other, TERRACE_NEVER), 1);
+    EXPECT_EQ(terrace_cache_destroy(other, TERRACE_NEVER), 1);
     return std::pair{status, std::string{terrace_last_error()}};
   };
   terrace_host_rows few = rows_;
@@ -471,13 +471,13 @@ TEST_F(HostRowsFixture, a_device_in_ordinary_memory_takes_no_stream) {
   std::uint64_t point = 0;
   int no_stream = 0;
   const auto said = [](const char* part) { return std::string{terrace_last_error()}.find(part) != std::string::npos; };
-  EXPECT_EQ(terrace_offload_signal(cache_, &no_stream, 0, &point), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(terrace_cache_signal(cache_, &no_stream, 0, &point), TERRACE_INVALID_ARGUMENT);
   EXPECT_TRUE(said("stream must be null")) << terrace_last_error();
   EXPECT_EQ(terrace_offload_await(cache_, 1, UINT32_MAX, &no_stream, 0), TERRACE_INVALID_ARGUMENT);
   EXPECT_TRUE(said("stream must be null")) << terrace_last_error();
-  EXPECT_EQ(terrace_offload_signal(cache_, nullptr, 1, &point), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(terrace_cache_signal(cache_, nullptr, 1, &point), TERRACE_INVALID_ARGUMENT);
   EXPECT_TRUE(said("there is no such rank")) << terrace_last_error();
-  EXPECT_EQ(terrace_offload_signal(cache_, nullptr, 0, &point), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(terrace_cache_signal(cache_, nullptr, 0, &point), TERRACE_OK) << terrace_last_error();
   EXPECT_GT(point, 0U);
 }
 
@@ -490,17 +490,17 @@ class SharedFixture : public HostRowsFixture {
     options.config = "key-order = \"flat\"\n[shared]\nurl = \"memory:\"\nwrite-policy = \"none\"\n"
                      "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 4\nstaging-blocks = 2\n";
     ASSERT_EQ(terrace_offload_open(&options, &sharing_), TERRACE_OK) << terrace_last_error();
-    ASSERT_EQ(terrace_offload_record_events(sharing_), TERRACE_OK);
+    ASSERT_EQ(terrace_cache_record_events(sharing_), TERRACE_OK);
     poll();  // it notices that the shared store can be used
     terrace_order put = order(1, 0, 1);
     void* const from = memory_.data();
     put.memory = &from;
     ASSERT_EQ(terrace_offload_store(sharing_, &put), TERRACE_OK) << terrace_last_error();
-    ASSERT_EQ(terrace_offload_drain(sharing_, TERRACE_NEVER), TERRACE_OK);
+    ASSERT_EQ(terrace_cache_drain(sharing_, TERRACE_NEVER), TERRACE_OK);
     poll();
   }
   void TearDown() override {
-    EXPECT_EQ(terrace_offload_destroy(sharing_, TERRACE_NEVER), 1);
+    EXPECT_EQ(terrace_cache_destroy(sharing_, TERRACE_NEVER), 1);
     HostRowsFixture::TearDown();
   }
   void poll() {
@@ -511,7 +511,7 @@ class SharedFixture : public HostRowsFixture {
   terrace_write_back_progress finish(std::uint64_t job) {
     terrace_write_back_progress progress = made<terrace_write_back_progress>();
     do {
-      EXPECT_EQ(terrace_offload_wait(sharing_, 10'000'000), TERRACE_OK);
+      EXPECT_EQ(terrace_cache_wait(sharing_, 10'000'000), TERRACE_OK);
       poll();
       EXPECT_EQ(terrace_write_back_read(sharing_, job, &progress), TERRACE_OK);
     } while (progress.state == TERRACE_JOB_RUNNING);
@@ -562,16 +562,16 @@ TEST_F(SharedFixture, copies_in_the_shared_store_are_hints_that_end) {
   const std::int64_t* expire_after = nullptr;
   std::size_t count = 0;
   std::size_t expiries = 0;
-  ASSERT_EQ(terrace_offload_events(sharing_, &events, &count), TERRACE_OK);
-  ASSERT_EQ(terrace_offload_event_expiries(sharing_, &expire_after, &expiries), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_events(sharing_, &events, &count), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_event_expiries(sharing_, &expire_after, &expiries), TERRACE_OK);
   ASSERT_EQ(count, 2U);
   ASSERT_EQ(expiries, 2U);
   EXPECT_EQ(events[0].source, static_cast<std::uint32_t>(TERRACE_HOST));
   EXPECT_EQ(expire_after[0], 0);
   EXPECT_EQ(events[1].source, static_cast<std::uint32_t>(TERRACE_SHARED));
   EXPECT_EQ(expire_after[1], 12 * 3'600'000'000'000) << "half of the expiry";
-  ASSERT_EQ(terrace_offload_events(sharing_, &events, &count), TERRACE_OK);
-  ASSERT_EQ(terrace_offload_event_expiries(sharing_, &expire_after, &expiries), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_events(sharing_, &events, &count), TERRACE_OK);
+  ASSERT_EQ(terrace_cache_event_expiries(sharing_, &expire_after, &expiries), TERRACE_OK);
   EXPECT_EQ(count + expiries, 0U);
 }
 
