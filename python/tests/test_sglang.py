@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from admin_endpoint import ask
+from errors import STATUSES
 from sglang_under_test import (
     REAL,
     HiCacheStorageExtraInfo,
@@ -34,6 +35,7 @@ from sglang_under_test import (
 
 import terrace_kv.sglang.storage
 from terrace_kv import Busy, DeadlineExceeded, InvalidArgument, StorageError, Store
+from terrace_kv._library import error_of
 from terrace_kv.sglang import TerraceStorage, blocks
 
 LAYOUTS = [
@@ -162,6 +164,7 @@ def test_flat_pages_are_the_same_pages(tmp_path: Path, kind: str, layout: str) -
     storage.close()
 
 
+@pytest.mark.usefixtures("mistakes_are_misses")
 def test_calls_without_tensors_are_refused(tmp_path: Path) -> None:
     storage, pool, _ = stored(tmp_path)
     with pytest.raises(TypeError, match="target_locations must have a tensor of one page for each of the 1 keys"):
@@ -408,6 +411,37 @@ def test_a_directory_of_another_engine_is_refused(tmp_path: Path) -> None:
 # ---- failures
 
 
+@pytest.mark.usefixtures("mistakes_are_misses")
+@pytest.mark.parametrize("call", ["contains_many", "touch", "clear", "events", "_start", "_finish"])
+def test_an_error_of_the_store_is_a_miss_and_counted(call: str, tmp_path: Path) -> None:
+    storage, pool, want = stored(tmp_path)
+    right = getattr(storage._local.store, call)
+
+    def fails_once(*arguments: Any) -> Any:
+        if not raised:
+            raised.append(error)  # noqa: B023
+            raise error  # noqa: B023
+        return right(*arguments)
+
+    for status in STATUSES:
+        error, raised, before = error_of(status, "thrown by the test"), list[Any](), storage.errors
+        setattr(storage._local.store, call, fails_once)
+        storage.batch_set_v1(keys(4, 100), indices(pool, [0, 1, 2, 3]))
+        storage.batch_exists(keys(4))
+        storage.batch_get_v1(keys(4), indices(pool, [0, 1, 2, 3]))
+        storage.clear()
+        setattr(storage._local.store, call, right)
+        assert raised and storage.errors == before + 1
+        assert storage.clear() and storage.batch_exists(keys(4)) == 0
+        fill(pool, 1)
+        want = [flat(pool, page) for page in range(4)]
+        assert all(storage.batch_set_v1(keys(4), indices(pool, [0, 1, 2, 3])))
+        fill(pool, 2)
+        assert storage.batch_get_v1(keys(4), indices(pool, [0, 1, 2, 3])) == [True] * 4
+        assert [flat(pool, page) for page in range(4)] == want
+    storage.close()
+
+
 def damage(directory: Path, content: bytes) -> None:
     """Changes a byte in the middle of the block with this content on the disk."""
     (file,) = directory.glob("*/blocks-*")
@@ -535,6 +569,7 @@ def test_staging_memory_of_a_call_that_an_exception_has_ended_is_not_lent_again(
         local.close()
 
 
+@pytest.mark.usefixtures("mistakes_are_misses")
 @pytest.mark.parametrize("wrong", ["short", "none"])
 def test_wrong_indices_are_false(tmp_path: Path, wrong: str) -> None:
     storage, pool, _ = stored(tmp_path)
@@ -544,6 +579,7 @@ def test_wrong_indices_are_false(tmp_path: Path, wrong: str) -> None:
     storage.close()
 
 
+@pytest.mark.usefixtures("mistakes_are_misses")
 def test_pages_before_any_pool_are_misses(tmp_path: Path) -> None:
     storage = TerraceStorage(config(tmp_path), {})
     assert storage.batch_exists(keys(2)) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ import torch
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 from sglang.srt.mem_cache.unified_cache.unified_cache_linker import UnifiedCacheLinker
 from sglang.srt.runtime_context import get_context
+from errors import STATUSES
 from sglang_linker_engine import KINDS, LAYERS, PAGE, Engine, Served, engine, page_hashes, wait_for_offloads
 
-from terrace_kv import Busy, JobEventKind
+from terrace_kv import Busy, InvalidArgument, JobEventKind, NotFound, _report
+from terrace_kv._interface import INVALID_ARGUMENT, REFUSED
+from terrace_kv._library import error_of
 from terrace_kv.sglang import linker as linker_module
 from terrace_kv.sglang import page_chains
 from terrace_kv.sglang.linker import TerraceLinker
@@ -436,12 +440,108 @@ def test_a_load_that_the_cache_refuses_fails(monkeypatch: pytest.MonkeyPatch) ->
         made.drop_device()
 
         def refuse(*_arguments: Any, **_options: Any) -> None:
-            raise Busy(1, "too much is under way")
+            raise Busy(REFUSED, "too much is under way")
 
         with monkeypatch.context() as patch:
             patch.setattr(made.linker._cache, "load", refuse)
             assert made.serve(FIRST).aborted
         assert made.serve(FIRST) == Served(0, 10, 0) and made.wrong == []
+
+
+@pytest.mark.usefixtures("mistakes_are_misses")
+@pytest.mark.parametrize("refused", [1, 2])
+def test_an_offload_that_is_ordered_in_part_has_failed_and_leaves_no_page_behind(refused: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached = page_hashes(FIRST)[2]
+    names = ["before", cached, "after"]  # the cached page has a place of its own, so there are two orders
+
+    def store_of(linker: Any) -> Any:
+        store, calls = linker._cache.store, []
+
+        def refuse(*arguments: Any, **options: Any) -> None:
+            calls.append(arguments)
+            if len(calls) == refused:
+                raise error  # noqa: B023
+            store(*arguments, **options)
+
+        return refuse
+
+    for error in (Busy(REFUSED, "too much is under way"), RuntimeError("a defect")):
+        with engine("mha") as made:
+            made.serve(FIRST)
+            linker = made.linker
+            pages = PoolTransfer(PoolName.KV, device_indices=torch.arange(20 * PAGE, 23 * PAGE), keys=names)
+            with monkeypatch.context() as patch:
+                patch.setattr(linker._cache, "store", store_of(linker))
+                assert linker.offload([pages])
+                wait_for_offloads(linker, 1)
+            assert not linker.pop_completed_offload() and linker.errors == 1
+            assert linker._chains._storing == {}
+            assert linker.offload([pages])
+            wait_for_offloads(linker, 1)
+            assert linker.pop_completed_offload() and linker._chains._storing == {}
+            assert linker.lookup("r", [PoolTransfer(PoolName.KV, keys=names)]) == [1, 2, 3]
+
+
+def calls_of_the_cache() -> list[str]:
+    """What the linker calls, except for what it does before it serves and at its end."""
+    sources = [inspect.getsource(module) for module in (linker_module, page_chains)]
+    names = set(re.findall(r"_cache\.(\w+)[(,)]", "".join(sources)))
+    assert names > {"wait", "checkpoint", "close", "statistics"}
+    return sorted(names - {"wait", "checkpoint", "close", "statistics"})  # wait() fails at the end only
+
+
+@pytest.mark.usefixtures("mistakes_are_misses")
+@pytest.mark.parametrize("call", calls_of_the_cache())
+def test_an_error_of_the_cache_is_a_miss_and_counted(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(linker_module.Ready):
+        asked = False
+
+        def __bool__(self) -> bool:
+            asked, self.asked = self.asked, True
+            return asked
+
+    names = page_hashes(FIRST)
+    transfer = PoolTransfer(PoolName.KV, device_indices=torch.arange(20 * PAGE, 30 * PAGE), keys=names)
+    monkeypatch.setattr(linker_module, "Ready", Late)
+    with engine("swa", **disk(tmp_path)) as made:
+        linker = made.linker
+        right = getattr(linker._cache, call)
+
+        def fails_once(*arguments: Any, **options: Any) -> Any:
+            if not raised:
+                raised.append(error)  # noqa: B023
+                raise error  # noqa: B023
+            return right(*arguments, **options)
+
+        for status in STATUSES:
+            error, raised = error_of(status, "thrown by the test"), list[Any]()
+            before = linker.errors
+            setattr(linker._cache, call, fails_once)
+            made.serve(FIRST)
+            made.drop_device()
+            made.serve(FIRST)
+            made.drop_device()
+            for rid in ("cancelled", "started"):
+                linker.lookup(rid, [PoolTransfer(PoolName.KV, keys=names)])
+                linker._cache.pause_transfers()
+                assert linker.load(rid, [transfer])
+                if rid == "cancelled":
+                    linker.cancel_queued_load(rid)
+            linker.start_layer_wise_loading()
+            linker._pump()
+            linker.reset()
+            made.cache.reset()
+            made.params.token_to_kv_pool_allocator.clear()
+            setattr(linker._cache, call, right)
+            assert raised and (linker.errors > before or isinstance(error, (Busy, NotFound)))
+            assert made.serve(FIRST).loaded == 0, "it was reset"
+            made.drop_device()
+            assert made.serve(FIRST) == Served(0, 10, 0)
+            made.drop_device()
+        assert made.wrong == []
+        with monkeypatch.context() as patch, pytest.raises(InvalidArgument):
+            patch.setattr(_report, "RAISE_MISUSE", True)
+            linker._reports["storing pages"].failed(error_of(INVALID_ARGUMENT, "a mistake"))
 
 
 # ---- the end

@@ -150,6 +150,7 @@ def test_a_pool_may_come_late(tmp_path: Path) -> None:
     storage.close()
 
 
+@pytest.mark.usefixtures("mistakes_are_misses")
 def test_what_cannot_be_done_is_a_miss(tmp_path: Path) -> None:
     storage, pools = hybrid(tmp_path)
     names = keys(3)

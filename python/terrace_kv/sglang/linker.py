@@ -33,6 +33,8 @@ _EVENT_SECONDS = 0.001  # the same while an event of the device is waited for
 _REPORT_SECONDS = 30.0
 _POLLS_MAX = 4
 _STEP_SECONDS = 10.0  # longest time in which SGLang plans a batch
+_LOOK_UP, _KEEP, _FETCH = "looking pages up", "keeping pages for loads", "reading pages ahead"
+_LOAD, _STORE, _CLEAR, _POLL = "loading pages", "storing pages", "dropping all pages", "asking the cache for results"
 _UNDER_WAY_MAX = 32768  # pages of all offloads; the cache has at most 65536 blocks under way
 
 
@@ -42,7 +44,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     SGLang makes one in each scheduler process, by its factory for dynamic linkers; docs/sglang.md has the flags. It reads and
     writes the pages of SGLang's pools, whose memory stays SGLang's. It owns all else, until close().
 
-    A page that is missing is computed. If a page cannot be loaded after a look-up has found it, because its bytes on the disk are
+    A page that is missing is computed, and an error of the cache is a miss: no error of it ends SGLang's scheduler. If a page cannot be loaded after a look-up has found it, because its bytes on the disk are
     damaged or the disk is late, finish_layer_wise_loading() returns False, and SGLang aborts the requests of that batch.
 
     Threads: SGLang's scheduler makes all calls; the layers of a batch may be waited for on another thread.
@@ -96,13 +98,15 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self._lock = threading.RLock()
         self._last_job = 0
         self._queued: dict[str, QueuedLoad] = {}  # by request
+        self._to_unpin: set[int] = set()
         self._batches: dict[int, LoadBatch] = {}
         self._last_batch = -1
         self._offloads: deque[Offload] = deque()  # in the order of the calls
         self._by_job: dict[int, LoadBatch | Offload] = {}
         self._minute = Minute(logger.info, "pages")
-        self._report = Report("storing pages")
+        self._reports = {what: Report(what) for what in (_LOOK_UP, _KEEP, _FETCH, _LOAD, _STORE, _CLEAR, _POLL)}
         self._planning = False  # between the first look-up of a batch and its start
+        self._clear_owed = False  # a clear has failed
         self._closed = False
         self.layer_done_counter = LayerCounter(self._wait_for_layer)
         if PoolName.MAMBA in self.pools:
@@ -115,20 +119,23 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def lookup(self, rid: str, transfers: list[Any]) -> list[int]:
         """Returns every number of leading pages that can be restored."""
         by_source = {transfer.name: transfer for transfer in transfers}
-        if not self._serves() or not set(self._numbers) <= set(by_source):
+        if not set(self._numbers) <= set(by_source):
             return []
-        names = list(by_source[PoolName.KV].keys or ())
         with self._lock:
-            self._plan()
-            keys = self._kv_keys(names)
-            self._chains.show(keys)
-            ends = set(range(1, self._chains.leading(keys) + 1))
-            for source, number in self._numbers.items():
-                if number and ends:
-                    transfer = by_source[source]
-                    states = self._cache.look_up(self._lone_keys(number, names[: max(ends)]), number)
-                    there = [state is not State.MISS for state in states]
-                    ends &= prefix_ends(there, transfer.hit_policy, len(transfer.keys or ()), self._pools[number].name)
+            return self._reports[_LOOK_UP].attempt([], self._restorable, by_source) if self._serves() else []
+
+    def _restorable(self, by_source: dict[Any, Any]) -> list[int]:
+        names = list(by_source[PoolName.KV].keys or ())
+        self._plan()
+        keys = self._kv_keys(names)
+        self._chains.show(keys)
+        ends = set(range(1, self._chains.leading(keys) + 1))
+        for source, number in self._numbers.items():
+            if number and ends:
+                transfer = by_source[source]
+                states = self._cache.look_up(self._lone_keys(number, names[: max(ends)]), number)
+                there = [state is not State.MISS for state in states]
+                ends &= prefix_ends(there, transfer.hit_policy, len(transfer.keys or ()), self._pools[number].name)
         return sorted(ends)
 
     # ---- loads
@@ -156,15 +163,18 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 runs = reversed(self._chains.runs(self._kv_keys(transfer.keys)))
                 orders += [Order.of(self._new_job(), run, place) for run in runs]
             for order in orders:
-                self._cache.touch(order.keys, order.pool)  # the disk does not evict them now to make room for others
-                try:
-                    self._cache.pin(order.job, order.keys, order.pool)
-                except (NotFound, Busy):
-                    pass  # only the disk has them, or there are too many pins; if a page goes until the load, the load fails
+                self._reports[_KEEP].attempt(None, self._keep, order)
             sizes = [(self._numbers[transfer.name], len(transfer.keys)) for transfer in wanted]
             ready = Ready([transfer.device_indices for transfer in wanted], self.record_offload_ready)
             self._queued[rid] = QueuedLoad(ready, sizes, orders)
         return True
+
+    def _keep(self, order: Order) -> None:
+        self._cache.touch(order.keys, order.pool)  # the disk does not evict them now to make room for others
+        try:
+            self._cache.pin(order.job, order.keys, order.pool)
+        except (NotFound, Busy):
+            pass  # only the disk has them, or there are too many pins; if a page goes until the load, the load fails
 
     def cancel_queued_load(self, rid: str) -> bool:
         """Cancels a load that has not started yet. Returns whether there was one."""
@@ -200,8 +210,11 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self._until(lambda: batch.ended, "a load to end", [batch])
         with self._lock:
             del self._batches[counter_index]
-            if batch.error is not None:
+            if batch.error is None:
+                self._reports[_LOAD].well()
+            else:
                 logger.error("a load has failed, and SGLang aborts its requests: %s", batch.error)
+                self._reports[_LOAD].failed(batch.error)
             came = batch.pages if batch.error is None else 0
             self._minute.loaded(batch.pages, came, came * self._page_tokens)
         return batch.error is None
@@ -222,16 +235,19 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def _end_plan(self) -> None:
         if self._planning:
             self._planning = False
-            self._cache.pause_idle_service(0)
+            self._reports[_POLL].attempt(None, self._cache.pause_idle_service, 0)
 
     def _fetch(self, load: QueuedLoad) -> None:
         """Reads pages from the disk before the device has reached the events of their load. If one cannot be read, the load fails
         later. The lock is held."""
-        for order in load.orders:
+        def fetch() -> None:
             try:
-                self._cache.fetch(self._new_job(), order.keys, first=order.first, pool=order.pool)
-            except TerraceError:
+                for order in load.orders:
+                    self._cache.fetch(self._new_job(), order.keys, first=order.first, pool=order.pool)
+            except Busy:
                 pass
+
+        self._reports[_FETCH].attempt(None, fetch)
 
     def _wait_for_layer(self, index: int, layer: int) -> None:
         batch = self._batches.get(index)
@@ -257,7 +273,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                     batch.add(order.job, self._pools[order.pool])
                     self._by_job[order.job] = batch
                     batch.pages += order.count if order.pool == 0 else 0
-            except (TerraceError, ValueError) as error:
+            except Exception as error:  # reported at the end of the batch
                 batch.fail(error)
                 self._unpin(load)
         if batch.error is not None and not batch.cancelled:
@@ -265,12 +281,14 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             self._cancel(batch.jobs)
 
     def _unpin(self, load: QueuedLoad) -> None:
-        for order in load.orders:
-            if order.job not in self._by_job:
-                try:
-                    self._cache.unpin(order.job)
-                except NotFound:
-                    pass  # nothing was pinned
+        self._to_unpin |= {order.job for order in load.orders if order.job not in self._by_job}
+        self._end_pins()
+
+    def _end_pins(self) -> None:
+        """Ends pins, also those whose end has failed before: they would keep their pages for ever."""
+        for job in list(self._to_unpin):
+            if self._reports[_KEEP].attempt(False, _end, self._cache.unpin, job):
+                self._to_unpin.discard(job)
 
     # ---- offloads
 
@@ -318,32 +336,39 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 raise IndexError("no offload has ended")
             offload = self._offloads.popleft()
             if offload.error is None:
-                self._report.well()
+                self._reports[_STORE].well()
                 self._minute.stored(len(offload.transfers[0][1]))
             else:
-                self._report.failed(offload.error)
+                self._reports[_STORE].failed(offload.error)
             return offload.error is None
 
     def _store(self, offload: Offload) -> None:
         """Orders the stores of an offload whose events the device has reached. The lock is held."""
         ready, offload.ready = offload.ready, None
         assert ready is not None
+        offload.error = "it was ordered in part only"  # until all of it is ordered
+        waiting: list[bytes] = []
         try:
             for (number, names), indices in zip(offload.transfers, ready.indices):
                 slots = self._pools[number].slots_of(indices, len(names))
                 if number:
-                    self._store_run(offload, number, self._lone_keys(number, names), 0, slots)
+                    self._store_run(offload, number, self._lone_keys(number, names), 0, slots, [])
                     continue
-                offload.keys = self._kv_keys(names)
-                for run in self._chains.runs_to_store(offload.keys):
-                    self._store_run(offload, 0, joined(run.keys), run.before, slots[run.first : run.first + run.count])
-        except (TerraceError, ValueError) as error:
-            offload.error = offload.error or error
+                waiting = self._kv_keys(names)
+                for run in self._chains.runs_to_store(waiting):
+                    pages, run_slots = run.keys[run.before :], slots[run.first : run.first + run.count]
+                    self._store_run(offload, 0, joined(run.keys), run.before, run_slots, pages)
+                    waiting = waiting[run.count :]
+            offload.error = None
+        except Exception as error:  # reported at the end of the offload
+            offload.error = error
+        finally:
+            self._chains.stored(waiting)  # nobody stores these
 
-    def _store_run(self, offload: Offload, pool: int, keys: Keys, first: int, slots: list[int]) -> None:
+    def _store_run(self, offload: Offload, pool: int, keys: Keys, first: int, slots: list[int], pages: list[bytes]) -> None:
         job = self._new_job()
         self._cache.store(job, keys, slots=slots, first=first, pool=pool)
-        offload.jobs.add(job)
+        offload.jobs[job] = pages
         self._by_job[job] = offload
 
     # ---- the end
@@ -358,8 +383,18 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 return
             self._chains.forget()
             self._namespace = namespace("reset", {"namespace": self._namespace.hex(), "salt": secrets.token_hex(16)})
+            self._clear_owed = True
+            self._clear()
+
+    def _clear(self) -> None:
+        """Drops all pages. Until this has succeeded, none is served or stored."""
+        def clear() -> None:
             self._cache.clear()
-        logger.info("SGLang has reset its cache: Terrace has dropped all pages in host memory and on disk")
+            self._clear_owed = False
+            logger.info("SGLang has reset its cache: Terrace has dropped all pages in host memory and on disk")
+
+        if self._clear_owed and not self._closed:
+            self._reports[_CLEAR].attempt(None, clear)
 
     def close(self) -> None:
         """Ends all transfers, makes everything durable, and releases all memory. A second call does nothing."""
@@ -371,6 +406,9 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
             try:
                 if self._options.path:
                     self._cache.checkpoint(_CLOSE_SECONDS)
+            except TerraceError as error:
+                logger.error("closing the cache: %s", error)
+            try:
                 self._cache.close(_CLOSE_SECONDS)
             except DeadlineExceeded as error:
                 _kept_for_ever.append(self._pools)
@@ -385,6 +423,11 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def statistics(self) -> dict[str, int]:
         """Counts of the cache, by the names of OffloadCache.statistics()."""
         return self._cache.statistics()
+
+    @property
+    def errors(self) -> int:
+        """Number of errors that were misses for SGLang."""
+        return sum(report.failures for report in self._reports.values())
 
     def _quiesce(self) -> None:
         """Ends everything that is queued or under way. The lock is held."""
@@ -412,7 +455,8 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
 
     def _serves(self) -> bool:
         """False if SGLang has got other weights: the names of the pages stand for the former ones."""
-        return not self._closed and identity.weight_version() == self._weight_version
+        self._clear()
+        return not (self._closed or self._clear_owed) and identity.weight_version() == self._weight_version
 
     def _kv_keys(self, names: Sequence[str]) -> list[bytes]:
         return list(keys_of_names(self._namespace, [name.encode() for name in names]))
@@ -428,35 +472,37 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def _cancel(self, jobs: Sequence[int]) -> None:
         """Ends jobs soon. An operator's pause of transfers ends, too: nobody can use the pages of a job that stands still."""
         if jobs:
-            self._cache.resume_transfers()
+            self._reports[_POLL].attempt(None, self._cache.resume_transfers)
         for job in jobs:
-            try:
-                self._cache.cancel(job)
-            except NotFound:
-                pass  # it has ended
+            self._reports[_POLL].attempt(False, _end, self._cache.cancel, job)
 
     def _pump(self) -> None:
         """Orders what has become ready, and takes the results of the cache. The lock is held."""
         if self._cache.closed:
             return
+        self._end_pins()
         for batch in self._batches.values():
             self._start(batch)
         for offload in self._offloads:
             if offload.ready is not None and offload.ready:
                 self._store(offload)
-        for event in self._cache.poll():
-            self._take(event)
-        self._chains.follow()
+
+        def take_results() -> None:
+            for event in self._cache.poll():
+                self._take(event)
+            self._chains.follow()
+
+        self._reports[_POLL].attempt(None, take_results)
 
     def _take(self, event: JobEvent) -> None:
         work = self._by_job.get(event.job)
         if work is None:
             return
+        pages = work.jobs.get(event.job, []) if isinstance(work, Offload) else []
         work.take(event)
         if not work.has(event.job):
+            self._chains.stored(pages)
             del self._by_job[event.job]
-        if isinstance(work, Offload) and work.ended:
-            self._chains.stored(work.keys)
 
     def _until(self, done: Callable[[], bool], what: str, batches: Sequence[LoadBatch]) -> None:
         """Polls until `done`. Whatever writes to pages of the device must have ended before SGLang may use them for others, so
@@ -473,7 +519,17 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
                 began = now
                 logger.warning("the device or a disk does not answer: still waiting for %s", what)
             ends = [max(0.0, batch.ends - now) for batch in batches if batch.error is None]
-            self._cache.wait(min(_EVENT_SECONDS if waits else _TURN_SECONDS, *ends, _TURN_SECONDS))
+            pause = min(_EVENT_SECONDS if waits else _TURN_SECONDS, *ends, _TURN_SECONDS)
+            self._cache.wait(pause)
+
+
+def _end(call: Callable[[int], None], job: int) -> bool:
+    """Ends what may not be there any more."""
+    try:
+        call(job)
+    except NotFound:
+        pass
+    return True
 
 
 # Pools of caches that did not end in time. The device may still use their memory.

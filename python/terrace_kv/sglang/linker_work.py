@@ -153,9 +153,8 @@ class Offload:
         self.transfers = transfers
         """The number of the pool, and SGLang's names of the pages."""
         self.pages = pages
-        self.keys: list[bytes] = []
-        """The pages of the KV, once they are ordered."""
-        self.jobs: set[int] = set()
+        self.jobs: dict[int, list[bytes]] = {}
+        """The pages of the KV that each job under way stores."""
         self.error: object = None
 
     @property
@@ -166,7 +165,7 @@ class Offload:
     def take(self, event: JobEvent) -> None:
         """An event of one of its jobs."""
         if event.kind is JobEventKind.ENDED:
-            self.jobs.discard(event.job)
+            self.jobs.pop(event.job, None)
             if event.failed:
                 self.error = self.error or f"{event.failed} pages cannot be stored: {status_text(event.status)}"
 

@@ -121,7 +121,7 @@ class PageChains:
     # ---- what is stored
 
     def runs_to_store(self, keys: Sequence[bytes]) -> list[Run]:
-        """Splits the pages of an offload. Pages that are cached stay where they are. Call stored() at the end of the offload."""
+        """Splits the pages of an offload. Pages that are cached stay where they are. Call stored() at the end of each store."""
         runs: list[Run] = []
         start = 0
         for index, key in enumerate(keys):
@@ -137,7 +137,7 @@ class PageChains:
         return runs
 
     def stored(self, keys: Sequence[bytes]) -> None:
-        """The offload of these pages has ended."""
+        """The store of these pages has ended, or nobody has ordered it."""
         for key in keys:
             self._storing.pop(key, None)
 

@@ -338,6 +338,11 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         with self._lock:
             return {} if self._local is None else self._local.store.statistics()
 
+    @property
+    def errors(self) -> int:
+        """Number of errors that were misses for SGLang."""
+        return sum(report.failures for report in self._reports.values())
+
     # ---- inside
 
     def _is_logical(self, name: str) -> bool:
@@ -390,15 +395,14 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             # The stored pages are for the former weights, and SGLang may still be writing such pages.
             self._reports[what].failed("the weights were updated at run time; detach this storage back end, and attach it again")
             return miss
-        try:
+
+        def opened() -> _T:
             if not self._opened:
                 self._open()  # a version of SGLang that does not call on_host_pools_registered()
-            clears = self._clears
-            result = work()
-        except Exception as error:
-            self._reports[what].failed(error)
-            return miss
-        self._reports[what].well()
+            return work()
+
+        clears = self._clears
+        result = self._reports[what].attempt(miss, opened)
         return result if what is _CLEAR or clears == self._clears else miss  # no result after a clear
 
 
