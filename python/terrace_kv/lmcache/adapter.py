@@ -17,8 +17,9 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
+from .._interface import STOPPED
 from .._keys import KEY_BYTES, Keys, chosen, joined
-from .._library import TerraceError, status_text
+from .._library import TerraceError, error_of, status_text
 from .._report import Report
 from ..identity import namespace, weights_revision
 from ..store import Health
@@ -143,15 +144,16 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         pairs = [(key, form) for key in self._residents.unlocked(keys) for form in objects.layouts.candidates(key, None)]
         if not pairs:
             return
-        forms = [form for _key, form in pairs]
-        made = objects.names([key for key, _form in pairs], forms)
-        try:
-            objects.store.remove(made)
-        except TerraceError as error:
-            self._reports[_DELETE].failed(error)
-        else:
-            self._reports[_DELETE].well()
-        self._tell_deleted(self._residents.remove([made[end - 1] for end in ends(forms)]))
+
+        def remove() -> None:
+            forms = [form for _key, form in pairs]
+            made = objects.names([key for key, _form in pairs], forms)
+            try:
+                objects.store.remove(made)
+            finally:
+                self._tell_deleted(self._residents.remove([made[end - 1] for end in ends(forms)]))
+
+        self._reports[_DELETE].attempt(None, remove)
 
     def list_l2_keys(self, model_name: str | None = None, page_size: int = 500, cursor: str | None = None) -> Any:
         """A page of the objects that this process has stored or found.
@@ -185,6 +187,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
             "reason": reason,
             "known_objects": len(self._residents),
             "locked_objects": self._residents.locked,
+            "errors": sum(report.failures for report in self._reports.values()),
             "statistics": statistics,
         }
 
@@ -220,11 +223,13 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         """Does work of a task. If it raises an exception, the task fails."""
         try:
             if self._broken:
-                raise RuntimeError("the thread of the adapter has failed before; the log has the reason")
+                raise error_of(STOPPED, "the thread of the adapter has failed before; the log has the reason")
             work(task)
         except Exception as error:
-            self._reports[task.what].failed(f"{type(error).__name__}: {error}")
-            self._end(task, task.failure)
+            try:
+                self._reports[task.what].failed(error)
+            finally:
+                self._end(task, task.failure)
 
     def _end(self, task: _Task, result: Any) -> None:
         results, ready = {
@@ -251,8 +256,6 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         while self._orders:
             self._attempt(*self._orders.popleft())
         transfers = self._objects.transfers
-        if self._stopping or self._broken:
-            transfers.stop()
         if not self._broken:
             try:
                 self._take_events(transfers.step())
@@ -260,6 +263,8 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
                 logger.exception("the adapter has failed; from now on all its tasks fail")
                 self._broken = True
                 transfers.abandon()
+        if self._stopping:
+            transfers.stop()
         return self._stopping and not self._orders and self._objects.transfers.is_idle()
 
     def _take_events(self, gone: list[bytes]) -> None:
@@ -355,7 +360,7 @@ class TerraceL2Adapter(L2AdapterInterface):  # type: ignore[misc]
         else:
             failures = move.moved.count(False)
             reason = self._objects.store.health()[1] or status_text(move.error)
-            self._reports[what].failed(f"{failures} of {len(move.parts)} blocks: {reason}")
+            self._reports[what].failed(error_of(move.error, f"{failures} of {len(move.parts)} blocks: {reason}"))
 
     def _tell_stored(self, residents: list[Resident]) -> None:
         if residents:

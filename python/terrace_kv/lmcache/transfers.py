@@ -95,14 +95,11 @@ class Transfers:
         self._is_refused = False
 
     def start(self, move: Move) -> None:
-        """Queues a move, and begins it if nothing is before it."""
-        if not move.parts:
+        """Queues a move. step() begins it."""
+        if move.parts:
+            self._lane(move.is_put).waiting.append(move)
+        else:
             move.ended(move)
-            return
-        lane = self._lane(move.is_put)
-        lane.waiting.append(move)
-        if not self._is_refused:
-            self._fill(lane)
 
     def is_idle(self) -> bool:
         """True if no move is queued or under way."""
@@ -201,7 +198,8 @@ class Transfers:
         self._count_down(move, left)
 
     def _take(self, result: Result) -> None:
-        job = self._jobs.pop(result.job)
+        """Copies what has come, and counts it. After an exception the job is still there, so that abandon() ends it."""
+        job = self._jobs[result.job]
         move, lane = job.move, self._lane(result.kind is BatchKind.PUT)
         # After the deadline, LMCache may have given the memory of a load to others, although the read was in time.
         is_late = not move.is_put and time.monotonic() > move.deadline
@@ -217,6 +215,7 @@ class Transfers:
             self._late[result.job] = (lane, job.rows)
         else:
             lane.free += job.rows
+        del self._jobs[result.job]
         self._count_down(move, len(job.rows))
 
     def _count_down(self, move: Move, blocks: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("lmcache", reason="LMCache is not installed")
 
 import lmcache_under_test as under_test
+from errors import STATUSES
 from lmcache_under_test import (
     BLOCK,
     Listener,
@@ -33,8 +34,10 @@ from lmcache_under_test import (
 
 from terrace_kv import Busy, Store
 from terrace_kv._interface import DEADLINE_EXCEEDED
+from terrace_kv._library import error_of
 from terrace_kv.lmcache import TerraceL2Adapter, TerraceL2AdapterConfig
 from terrace_kv.lmcache import adapter as adapter_module
+from terrace_kv.lmcache import transfers as transfers_module
 from terrace_kv.lmcache.transfers import Move, Transfers
 
 SIZE = 3 * BLOCK
@@ -118,6 +121,7 @@ def move(transfers: Transfers, is_put: bool, memory: Memory, deadline: float) ->
     made = transfers._store.keys([b"a block"])
     begun = Move(is_put, made, [(memory.object.data_ptr, BLOCK)], None, memory, deadline, lambda _move: None)
     transfers.start(begun)
+    transfers.step()
     return begun
 
 
@@ -199,6 +203,73 @@ def test_a_failure_of_the_thread_fails_its_tasks_and_is_told(tmp_path: Path, log
     assert not adapter.report_status()["is_healthy"]
     del adapter._objects.store.poll
     adapter.close()
+
+
+def test_a_defect_between_the_result_of_a_job_and_its_report_loses_no_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = open_adapter(tmp_path)
+    assert store(adapter, keys(2), memories(2, SIZE)).is_successful()
+
+    def fail(*_arguments: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(transfers_module.ctypes, "memmove", fail)
+    assert load(adapter, keys(2), blank(2, SIZE)) == [False, False]
+    assert not adapter.report_status()["is_healthy"]
+    adapter.close()
+
+
+@pytest.mark.usefixtures("mistakes_are_misses")
+@pytest.mark.parametrize("call", ["keys", "contains_many", "touch", "remove", "submit_put", "submit_get", "statistics"])
+def test_an_error_of_the_store_is_a_miss_and_counted(call: str, tmp_path: Path) -> None:
+    adapter = open_adapter(tmp_path)
+    right, number = getattr(adapter._objects.store, call), 0
+
+    def fails_once(*arguments: Any, **options: Any) -> Any:
+        if not raised:
+            raised.append(error)  # noqa: B023
+            raise error  # noqa: B023
+        return right(*arguments, **options)
+
+    for status in STATUSES:
+        error, raised, before = error_of(status, "thrown by the test"), list[Any](), adapter.report_status()["errors"]
+        known, new = keys(2, number), keys(2, number + 2)
+        number += 4
+        store(adapter, known, memories(2, SIZE))
+        setattr(adapter._objects.store, call, fails_once)
+        results = [store(adapter, new, memories(2, SIZE)).is_successful(), *look_up(adapter, known)]
+        results += load(adapter, known, blank(2, SIZE))
+        adapter.submit_unlock(known)
+        if call == "keys":
+            raised.clear()
+        adapter.delete(known)
+        adapter.report_status()
+        setattr(adapter._objects.store, call, right)
+        assert raised
+        if call not in ("remove", "statistics"):
+            tried_again = isinstance(error, Busy) and call.startswith("submit")
+            assert (results.count(False) == 0) == tried_again
+        assert adapter.report_status()["errors"] > before or isinstance(error, Busy) or call == "statistics"
+        assert store(adapter, new, memories(2, SIZE)).is_successful() and all(look_up(adapter, new))
+    adapter.close()
+
+
+@pytest.mark.usefixtures("mistakes_are_misses")
+@pytest.mark.parametrize("call", ["poll", "events"])
+def test_without_results_of_the_store_all_tasks_fail(call: str, tmp_path: Path) -> None:
+    for status in STATUSES:
+        adapter = open_adapter(tmp_path)
+
+        def fail() -> Any:
+            raise error_of(status, "thrown by the test")  # noqa: B023
+
+        setattr(adapter._objects.store, call, fail)
+        assert not store(adapter, keys(1), memories(1, SIZE)).is_successful()
+        assert load(adapter, keys(1), blank(1, SIZE)) == look_up(adapter, keys(1)) == [False]
+        assert adapter.report_status()["errors"] >= 2
+        delattr(adapter._objects.store, call)
+        adapter.close()
 
 
 # ---- threads, and the end
