@@ -530,24 +530,27 @@ def test_blocks_of_another_cache_come_through_a_shared_store(engine: Engine, ord
 
 
 def test_a_clear_that_waits_is_resumed(cache: OffloadCache, engine: Engine) -> None:
-    keys = cache.keys([b"a", b"b"])
+    keys = cache.keys([b"%d" % i for i in range(SLOTS)])
     cache.measure_misses()
-    cache.store(1, keys, slots=[0, 1])
+    cache.store(1, keys, slots=range(SLOTS))
     cache.drain()
+    unknown = cache.misses()["unknown"]
+    assert unknown > 0, "one key in four is followed"
     cache.clear(wait=True)
     while cache.statistics()["cleared"] == 1:
         cache.wait(10)
         cache.poll()
     assert cache.statistics()["cleared"] == 2
     with pytest.raises(TerraceError, match="cleared"):
-        cache.store(2, keys, slots=[0, 1])
+        cache.store(2, keys, slots=range(SLOTS))
     cache.resume()
     assert cache.statistics()["cleared"] == 0
-    cache.store(2, keys, slots=[0, 1])
+    cache.store(2, keys, slots=range(SLOTS))
     cache.drain()
-    assert cache.leading(keys) == 2
-    assert cache.tree_counts()["host_blocks"] == 2 and cache.describe_tree().startswith("2 blocks")
-    assert cache.usage("host").blocks - cache.usage("host").free == 2
+    assert cache.leading(keys) == SLOTS
+    assert cache.misses()["cleared"] == unknown
+    assert cache.tree_counts()["host_blocks"] == SLOTS and cache.describe_tree().startswith(f"{SLOTS} blocks")
+    assert cache.usage("host").blocks - cache.usage("host").free == SLOTS
     with pytest.raises(InvalidArgument, match="the engine owns the slots"):
         cache.usage("device")
 

@@ -72,6 +72,8 @@ struct CacheState final : LeaseHome, SpanSink {
   void note_ready(RequestId id, TimePoint now);
   void note_acquired(const AcquireRequest& request, bool ready);
   [[nodiscard]] bool offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
+  /// Returns true if note_offload_computed() has something to do.
+  [[nodiscard]] bool misses_are_noted() { return manager.misses().on() || offload_is_watched(); }
   /// Reports the keys for which `asked(index)` is true to the watches.
   template <class Asked>
   void note_offload_asked(PoolId pool, std::span<const BlockKey> keys, Asked asked) {
@@ -80,7 +82,9 @@ struct CacheState final : LeaseHome, SpanSink {
       if (asked(i)) offload_asked_.push_back(keys[i]);
     }
     if (offload_asked_.empty()) return;
-    for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(pool, offload_asked_);
+    for (CacheWatch* const watch : parts.watches) {
+      if (watch->wants_offload_asked()) watch->on_offload_asked(pool, offload_asked_);
+    }
   }
   /// The same for keys that the engine has computed because they were not cached.
   template <class Missed>

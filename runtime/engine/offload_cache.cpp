@@ -91,13 +91,13 @@ Result<void> OffloadCache::load(const OffloadOrder& order) {
 Result<void> OffloadCache::store(const OffloadOrder& order) {
   const CacheState::CallTimer timer{state_, TraceSpan::Kind::store};
   state_.note_time();
-  const bool watched = state_.offload_is_watched();
-  if (watched) {
+  const bool noted = state_.misses_are_noted();
+  if (noted) {
     hits_.resize(order.keys.size());
     (void)see(order.keys, hits_, order.pool, order.key_order);
   }
   const Result<void> begun = state_.begin_job(order, Direction::swap_out);
-  if (watched && begun) {
+  if (noted && begun) {
     const auto missed = [&](std::size_t i) { return hits_[order.first + i] == OffloadHit::miss; };
     state_.note_offload_computed(order.pool, order.keys.subspan(order.first), missed);
   }
@@ -144,7 +144,7 @@ Result<void> OffloadCache::expect_use(std::span<const BlockKey> keys, Duration i
 Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
   const Result<std::uint32_t> reserved =
       state_.change([&](CacheManager& manager) { return manager.offload().reserve(order, slots); });
-  if (reserved && state_.offload_is_watched()) {
+  if (reserved && state_.misses_are_noted()) {
     const auto missed = [&](std::size_t i) { return slots[i] != no_host_slot; };
     state_.note_offload_computed(order.pool, order.keys.subspan(order.first), missed);
   }
