@@ -102,8 +102,8 @@ class TERRACE_API Cache {
   /// whose content was cached already; the span is valid until the next call. If a load is bringing one of the blocks to the
   /// device at this time, or if a block is cached already and the slot of that copy is promised to a waiting request, the call
   /// shares only the blocks before it and still succeeds; committed_units() returns how many, and a later call can share the
-  /// others. For a request from before a clear(), it shares nothing. Fails: unknown_request, not_ready, invalid_argument (more keys than
-  /// blocks, a fence that was never given out).
+  /// others. For a request from before a clear(), it shares nothing. Fails: unknown_request, not_ready, invalid_argument (more
+  /// keys than blocks, a fence that was never given out).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, this is
   /// the number of all blocks of the request. Fails: unknown_request, not_ready.
