@@ -1,6 +1,7 @@
 # The files of the Python package that are not Python (pyproject.toml): the shared library and the program, each in a folder of
 # the package. A tool that repairs wheels puts the libraries that they need beside them (tools/package --wheel).
-# With TERRACE_PREBUILT=FOLDER, a build of the whole project, its files are taken and nothing is compiled.
+# With TERRACE_PREBUILT=FOLDER, a build of the whole project, its files are taken and nothing is compiled; they ask for an older
+# libstdc++ then, where they can.
 if(TERRACE_PREBUILT)
   add_custom_target(terrace_wheel)
   add_custom_target(terrace)
@@ -10,7 +11,10 @@ if(TERRACE_PREBUILT)
       set(strip --strip)
     endif()
     execute_process(COMMAND \"${CMAKE_COMMAND}\" --install \"${TERRACE_PREBUILT}\" --component wheel
-                            --prefix \"\${CMAKE_INSTALL_PREFIX}\" \${strip} COMMAND_ERROR_IS_FATAL ANY)" COMPONENT wheel)
+                            --prefix \"\${CMAKE_INSTALL_PREFIX}\" \${strip} COMMAND_ERROR_IS_FATAL ANY)
+    set(package \"\${CMAKE_INSTALL_PREFIX}/terrace_kv\")
+    execute_process(COMMAND python3 \"${PROJECT_SOURCE_DIR}/cmake/older_libstdcxx.py\" \${package}/lib/libterrace.so
+                            \${package}/bin/terrace COMMAND_ERROR_IS_FATAL ANY)" COMPONENT wheel)
   return()
 endif()
 
