@@ -212,7 +212,7 @@ class AnyCache(Polled):
         made = self._keys(keys)
         pin = c_uint64()
         with self._lock:
-            check(lib.terrace_cache_pin(self._open(), made._array, made.count, nanoseconds(seconds), byref(pin)))
+            check(lib.terrace_cache_pin(self._open(), made._array, made.count, nanoseconds(seconds, "seconds"), byref(pin)))
         return pin.value
 
     def unpin_prefix(self, pin: int) -> None:
@@ -236,7 +236,7 @@ class AnyCache(Polled):
                     made._array,
                     made.count,
                     in_range("priority", priority, c_uint32),
-                    nanoseconds(seconds),
+                    nanoseconds(seconds, "seconds"),
                     byref(retention),
                 )
             )
@@ -325,7 +325,7 @@ class AnyCache(Polled):
             target=int(target),
             not_durable=int(not durable),
             tenant=tenant,
-            unused_for=nanoseconds(unused_for),
+            unused_for=nanoseconds(unused_for, "unused_for"),
             deadline=0 if timeout is None else max(1, nanoseconds(timeout)),
             budget=budget,
         )
@@ -381,14 +381,14 @@ class AnyCache(Polled):
         the number of blocks that would survive a power failure now."""
         durable = c_uint64()
         with self._lock:
-            check(lib.terrace_cache_checkpoint(self._open(), nanoseconds(longest), byref(durable)))
+            check(lib.terrace_cache_checkpoint(self._open(), nanoseconds(longest, "longest"), byref(durable)))
         return durable.value
 
     def pause_idle_service(self, longest: float) -> None:
         """Stops the idle service, which works while no call is made, for this number of seconds, or until a call with 0. During
         this time the contents of the cache change only in calls."""
         with self._lock:
-            check(lib.terrace_cache_pause_idle_service(self._open(), nanoseconds(longest)))
+            check(lib.terrace_cache_pause_idle_service(self._open(), nanoseconds(longest, "longest")))
 
     def drain(self, timeout: float | None = None) -> None:
         """Waits until no work is under way; requests are not waited for. Paused transfers are resumed. The next poll() returns the events.
@@ -425,13 +425,14 @@ class AnyCache(Polled):
             DeadlineExceeded: A disk or device has not answered within `timeout` seconds. The cache is closed nevertheless; the
                 engine's memory must stay valid for the rest of the process.
         """
+        longest = nanoseconds(timeout)
         with self._lock:
             if self._handle is None:
                 return
             self._stop_serving()
             handle, self._handle = self._handle, None
             try:
-                ended = lib.terrace_cache_destroy(handle, nanoseconds(timeout)) == 1
+                ended = lib.terrace_cache_destroy(handle, longest) == 1
             finally:
                 self._wake_waiters()
                 self._wake_threads()

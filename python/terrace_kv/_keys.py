@@ -127,6 +127,8 @@ def token_array(tokens: Any) -> tuple[object, int, int]:
     if hasattr(tokens, "__array_interface__"):
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
             raise TypeError(f"tokens are an array of {tokens.dtype} with {tokens.ndim} dimensions, must be integers in one dimension")
+        if getattr(tokens, "mask", False) is not False:
+            raise TypeError("tokens are a masked array, which hides some of them; give an array without a mask")
         if tokens.size and (tokens.min() < 0 or tokens.max() >= 1 << 32):
             wrong = next(i for i, token in enumerate(tokens.tolist()) if not 0 <= token < 1 << 32)
             raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1")

@@ -399,11 +399,19 @@ _LONGEST = 9e9
 """Seconds that the library can count, 285 years."""
 
 
-def nanoseconds(seconds: float | None) -> int:
-    """Converts a time-out of Python to one of the library."""
-    return NEVER if seconds is None else int(min(max(0.0, seconds), _LONGEST) * 1e9)
+def nanoseconds(seconds: float | None, name: str = "timeout") -> int:
+    """Converts a time of Python to one of the library.
+
+    Raises:
+        ValueError: It is negative or no number.
+    """
+    if seconds is None:
+        return NEVER
+    if not seconds >= 0:
+        raise ValueError(f"{name} is {seconds} seconds, must be at least 0")
+    return int(min(seconds, _LONGEST) * 1e9)
 
 
 def end_of(timeout: float | None) -> float | None:
-    """The time of time.monotonic() at which a time-out in seconds is over."""
-    return None if timeout is None else time.monotonic() + timeout
+    """The time of time.monotonic() at which a time-out in seconds is over. Raises ValueError as nanoseconds() does."""
+    return None if timeout is None else time.monotonic() + nanoseconds(timeout) / 1e9

@@ -40,6 +40,11 @@ class Uncopied:
 
     __slots__ = ()
 
+    def _make_once(self) -> None:
+        """Refuses a second call of __init__(), which would lose the handle of the first one."""
+        if getattr(self, "_handle", None) is not None:
+            raise TypeError(f"this {type(self).__name__} is made already")
+
     def __reduce__(self) -> Any:
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled")
 

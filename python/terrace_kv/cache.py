@@ -230,7 +230,7 @@ class Request(Uncopied):
             how.output_tokens = in_range("output_tokens", output_tokens, c_uint64)
         if ended or returns_in is not None:
             how.flags |= _NEXT_USE
-            how.next_use = nanoseconds(returns_in)
+            how.next_use = nanoseconds(returns_in, "returns_in")
         self._cache._release(self, how)
 
     @property
@@ -367,6 +367,7 @@ class Cache(AnyCache):
         host_memory: Sequence[HostMemory] = (),
         log: Callable[[int, str], None] | None = None,
     ) -> None:
+        self._make_once()
         self._live: dict[int, object] = {}  # by id, the mark of the request
         self._left: deque[int] = deque()  # requests that nobody has any more
         self._events: dict[int, dict[tuple[int, int], RequestEvent]] = {}  # for poll(), by request, and by call and place
@@ -385,7 +386,7 @@ class Cache(AnyCache):
         made = keys.keys if isinstance(keys, Chain) else keys
         found = _interface.Found()
         with self._lock:
-            check(lib.terrace_cache_match(self._open(), made._array, made.count, int(farthest or 0), byref(found)))
+            check(lib.terrace_cache_match(self._open(), made._array, made.count, _farthest(farthest), byref(found)))
         return Found(found.device, found.host, found.storage, found.shared)
 
     def find_blocks(self, keys: Keys | Chain, group: int = 0) -> list[Place]:
@@ -480,8 +481,7 @@ class Cache(AnyCache):
             given.external_units = in_range("external_units", external_units, c_uint32)
         if encoder_tokens:
             given.encoder_tokens = in_range("encoder_tokens", encoder_tokens, c_uint32)
-        if farthest is not None:
-            given.farthest = int(farthest)
+        given.farthest = _farthest(farthest)
         if tenant:
             given.tenant = in_range("tenant", tenant, c_uint64)
         if timeout is not None:
@@ -577,7 +577,7 @@ class Cache(AnyCache):
                     self._open(),
                     made._array,
                     made.count,
-                    int(farthest or 0),
+                    _farthest(farthest),
                     in_range("tenant", tenant, c_uint64),
                     deadline,
                     byref(number),
@@ -606,7 +606,7 @@ class Cache(AnyCache):
         """
         made = keys.keys if isinstance(keys, Chain) else keys
         with self._lock:
-            check(lib.terrace_cache_expect_use(self._open(), made._array, made.count, nanoseconds(seconds)))
+            check(lib.terrace_cache_expect_use(self._open(), made._array, made.count, nanoseconds(seconds, "seconds")))
 
     def drop(self, keys: Keys) -> int:
         """Drops the device and host copies of the prefix from its end, up to the first block that is held. Returns the number of
@@ -823,6 +823,10 @@ class Cache(AnyCache):
     def _let_go(self) -> None:
         self._live.clear()
         release_all(self._host_rows)
+
+
+def _farthest(source: Source | None) -> int:
+    return int(Source(source)) if source else 0
 
 
 def _address(array: Any) -> int:

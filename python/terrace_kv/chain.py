@@ -64,6 +64,7 @@ class Chain(Uncopied):
     __slots__ = ("_handle", "block_tokens")
 
     def __init__(self, root: Root, block_tokens: int, tokens: Any = (), items: Sequence[Item] = ()) -> None:
+        self._make_once()
         self._handle = c_void_p()
         given = _interface.Root(
             model_digest=root.model_digest,

@@ -69,6 +69,7 @@ class EventPublisher(Closing):
         max_blocks: int | None = None,
         heartbeat: float | None = None,
     ) -> None:
+        self._make_once()
         self._handle: c_void_p | None = None
         self._lock = threading.RLock()  # held by calls, so that close() waits for them
         self._end = "the publisher is closed"
@@ -88,7 +89,7 @@ class EventPublisher(Closing):
             topic=topic,
             connect=int(connect),
             data_parallel_rank=data_parallel_rank,
-            heartbeat=0 if heartbeat is None else max(1, nanoseconds(heartbeat)),
+            heartbeat=0 if heartbeat is None else max(1, nanoseconds(heartbeat, "heartbeat")),
             **{name: limit for name, limit in limits.items() if limit is not None},
         )
         handle = c_void_p()

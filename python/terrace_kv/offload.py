@@ -56,6 +56,7 @@ class OffloadCache(AnyCache):
         namespace: bytes = b"",
         log: Callable[[int, str], None] | None = None,
     ) -> None:
+        self._make_once()
         self._jobs: dict[int, list[Rows]] = {}  # jobs that have not ended, and the buffers that they use
         self._events: dict[int, list[JobEvent]] = {}  # events for poll(), by the call that returned them
         self._returned = Returned(lib.terrace_offload_poll, _interface.OffloadEvent)
@@ -205,7 +206,7 @@ class OffloadCache(AnyCache):
         Keys that are not cached are ignored."""
         made = self._keys(keys)
         with self._lock:
-            check(lib.terrace_offload_expect_use(self._open(), pool_number(pool, made), made._array, made.count, nanoseconds(seconds)))
+            check(lib.terrace_offload_expect_use(self._open(), pool_number(pool, made), made._array, made.count, nanoseconds(seconds, "seconds")))
 
     # ---- blocks that the engine moves itself
 

@@ -125,6 +125,7 @@ class Store(Polled):
         shared: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
+        self._make_once()
         super().__init__(namespace, log)
         paths = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(each) for each in path]
         if not paths:
@@ -406,7 +407,7 @@ class Store(Polled):
                 return
             self._stop_serving()
             report = _interface.CloseReport()
-            left = None if end is None else end - time.monotonic()
+            left = None if end is None else max(0.0, end - time.monotonic())
             status = lib.terrace_store_close(handle, nanoseconds(left), byref(report))
             sentence = _library.last_error()
             self._handle = None

@@ -801,3 +801,48 @@ def test_an_exception_at_any_line_costs_no_block(engine):
         if not raised:
             break
     assert line > 40
+
+
+@pytest.mark.parametrize("seconds", [-1, float("-inf"), float("nan")])
+def test_what_is_no_time_is_refused(engine, seconds):
+    chain = Chain(ROOT, UNIT, range(9))
+    with engine.cache.acquire(chain) as request:
+        request.commit(chain.keys)
+        for name, call in [
+            ("timeout", lambda: engine.cache.acquire(Chain(ROOT, UNIT, range(9)), timeout=seconds)),
+            ("timeout", lambda: request.wait(seconds)),
+            ("timeout", lambda: engine.cache.wait(seconds)),
+            ("timeout", lambda: engine.cache.drain(seconds)),
+            ("timeout", lambda: engine.cache.close(seconds)),
+            ("timeout", lambda: engine.cache.prefetch(chain, timeout=seconds)),
+            ("timeout", lambda: engine.cache.start_write_back(timeout=seconds)),
+            ("unused_for", lambda: engine.cache.start_write_back(unused_for=seconds)),
+            ("returns_in", lambda: request.release(returns_in=seconds)),
+            ("seconds", lambda: engine.cache.expect_use(chain, seconds)),
+            ("seconds", lambda: engine.cache.pin_prefix(chain.keys, seconds)),
+            ("seconds", lambda: engine.cache.retain(chain.keys, HIGHEST_PRIORITY, seconds)),
+            ("longest", lambda: engine.cache.pause_idle_service(seconds)),
+            ("longest", lambda: engine.cache.checkpoint(seconds)),
+        ]:
+            with pytest.raises(ValueError, match=f"{name} is {seconds} seconds, must be at least 0"):
+                call()
+        assert not request.released and engine.cache.statistics()["live"] == 1
+
+
+def test_numbers_that_are_none_of_a_source_or_a_token_are_refused(engine):
+    chain = Chain(ROOT, UNIT, range(9))
+    for call in (engine.cache.match, engine.cache.acquire, engine.cache.prefetch):
+        for wrong in (5, -1, 2**32, 2**32 + 1):
+            with pytest.raises(ValueError, match=f"{wrong} is not a valid Source"):
+                call(chain, farthest=wrong)
+    with pytest.raises(TypeError, match="tokens are a masked array"):
+        chain.append(numpy.ma.masked_array([1, 2**32 + 5], mask=[False, True]))
+    assert len(chain) == 9
+
+
+def test_an_object_is_made_once(engine):
+    chain = Chain(ROOT, UNIT, range(9))
+    for again in (lambda: chain.__init__(ROOT, UNIT, range(3)), lambda: engine.cache.__init__("")):
+        with pytest.raises(TypeError, match="is made already"):
+            again()
+    assert len(chain) == 9 and engine.serve(list(range(9))).miss == 2
