@@ -164,7 +164,7 @@ struct EvictionView {
 /// Ownership: Residency makes one policy for the device tier and one for the host tier (PolicyFactory), and destroys them after
 /// its tree, or when other policies replace them. The storage tier has no policy: a store evicts by age (StoreIndex). Threads:
 /// one, the thread that uses the tree. A policy decides only by these calls. It reads no clock and draws no random number, so
-/// that the same calls give the same decisions.
+/// that the same calls give the same decisions. Experimental.
 class TERRACE_API EvictionPolicy {
  public:
   /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
