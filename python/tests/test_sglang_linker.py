@@ -30,7 +30,7 @@ from terrace_kv import Busy, InvalidArgument, JobEventKind, NotFound, _report
 from terrace_kv._interface import INVALID_ARGUMENT, REFUSED
 from terrace_kv._library import error_of
 from terrace_kv.sglang import linker as linker_module
-from terrace_kv.sglang import page_chains
+from terrace_kv.sglang import page_chains, updates
 from terrace_kv.sglang.linker import TerraceLinker
 
 SYSTEM = list(range(PAGE * 6))
@@ -597,6 +597,20 @@ def test_other_weights_find_and_store_nothing() -> None:
             assert made.linker.statistics()["stores"] == 10
         made.drop_device()
         assert made.serve(FIRST) == Served(0, 10, 0)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_weights_that_change_without_a_version_are_noticed(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine("mha", weights_fixed=fixed) as made:
+        made.serve(FIRST)
+        made.drop_device()
+        monkeypatch.setattr(updates, "_mark", "changed")
+        assert made.serve(FIRST) == Served(0, 0, 10) and made.stored[-1] is False
+        made.cache.reset()
+        made.params.token_to_kv_pool_allocator.clear()
+        assert made.serve(FIRST) == Served(0, 0, 10), "pages of the former weights are gone"
+        made.drop_device()
+        assert made.serve(FIRST) == Served(0, 10, 0) and made.wrong == []
 
 
 def test_a_closed_linker_finds_nothing() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from ..identity import config_digest, contents, namespace, weights_revision
+from . import updates
 from .pages import PoolPages
 
 # Fields of SGLang's configuration that decide the bytes, beside the weights. A field that a version of SGLang does not have is
@@ -57,14 +59,17 @@ def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
         revision: The operator's name for the weights, or None.
 
     Raises:
-        ValueError: The weights cannot be named.
+        ValueError: The weights cannot be named, or changes at run time are not noticed.
     """
+    updates.watch([each for each in _leaf("lora_paths") or () if hasattr(each, "lora_id")])
     model = str(_leaf("model_path") or config.model_name or "")
     if not model and revision is None:
         raise ValueError("SGLang names no model; state weights_revision in the extra config")
     if (_leaf("enable_lora") or _adapters()) and not _adapters_name_pages():
         raise ValueError("this version of SGLang names pages by tokens alone, also with LoRA adapters; use it without adapters")
     fields = {leaf: _text(_leaf(leaf)) for leaf in _LEAVES}
+    if updates.mark() is not None:
+        fields |= weights_now()  # only this process finds the pages
     return fields | {
         "sglang": _version(),
         "model": model,
@@ -109,6 +114,16 @@ def _adapters() -> list[str]:
 def _adapters_name_pages() -> bool:
     """True if SGLang's names of pages include the id of the adapter, as in 0.5.23."""
     return hasattr(sys.modules.get("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
+
+
+def weights_now() -> dict[str, str | None]:
+    """Two names of the weights in memory, of which at least one is another after a change at run time."""
+    return {"weight_version": weight_version(), "changed": updates.mark()}
+
+
+def weights_are(base: Mapping[str, Any]) -> bool:
+    """True if the weights in memory are still those of base_fields() or weights_now()."""
+    return all(base.get(name) == value for name, value in weights_now().items())
 
 
 def weight_version() -> str | None:

@@ -80,7 +80,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
         self._numbers = {pool.source: number for number, pool in enumerate(self._pools)}
         config = _config_of(params)
         base = identity.base_fields(config, self._options.weights_revision)
-        self._weight_version = base["weight_version"]
+        self._weights = identity.weights_now()
         self._namespace = namespace(
             "sglang-linker",
             {
@@ -376,11 +376,12 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def reset(self) -> None:
         """Ends all transfers. Then it drops all pages of all tiers, because SGLang also resets its cache for new weights, and
         does not tell which. Pages that are stored afterwards are found by this object only. With `weights_fixed`, nothing is
-        dropped."""
+        dropped, unless weights have changed nevertheless."""
         with self._lock:
             self._quiesce()
-            if self._options.weights_fixed:
+            if self._options.weights_fixed and identity.weights_are(self._weights):
                 return
+            self._weights = identity.weights_now()
             self._chains.forget()
             self._namespace = namespace("reset", {"namespace": self._namespace.hex(), "salt": secrets.token_hex(16)})
             self._clear_owed = True
@@ -456,7 +457,7 @@ class TerraceLinker(UnifiedCacheLinker):  # type: ignore[misc]
     def _serves(self) -> bool:
         """False if SGLang has got other weights: the names of the pages stand for the former ones."""
         self._clear()
-        return not (self._closed or self._clear_owed) and identity.weight_version() == self._weight_version
+        return not (self._closed or self._clear_owed) and identity.weights_are(self._weights)
 
     def _kv_keys(self, names: Sequence[str]) -> list[bytes]:
         return list(keys_of_names(self._namespace, [name.encode() for name in names]))

@@ -391,7 +391,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         """Does the work that SGLang asks for. A failure is a miss: SGLang's threads must continue after any failure here."""
         if self._closed:
             return miss
-        if what is not _CLEAR and identity.weight_version() != self._identity["weight_version"]:
+        if what is not _CLEAR and not identity.weights_are(self._identity):
             # The stored pages are for the former weights, and SGLang may still be writing such pages.
             self._reports[what].failed("the weights were updated at run time; detach this storage back end, and attach it again")
             return miss
