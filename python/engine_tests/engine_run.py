@@ -4,7 +4,7 @@
      "events": arguments of vLLM's KVEventsConfig, or absent}
 
 A step is {"prompts": [[token, ...], ...], "generate": COUNT}, {"abort": [[token, ...], ...]}, {"reset": true}, {"sleep": true},
-{"settle": true}, {"serve": PORT} or {"kill": true}.
+{"settle": true}, {"operator": [SOCKET, PATH, BODY]}, {"serve": PORT} or {"kill": true}.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -31,6 +32,9 @@ from vllm import LLM, SamplingParams  # noqa: E402  (after the environment)
 from vllm.config import KVEventsConfig, KVTransferConfig  # noqa: E402
 
 from terrace_kv import OffloadCache, Store  # noqa: E402
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from admin_endpoint import ask  # noqa: E402
 
 STORES: list[Store | OffloadCache] = []
 PREEMPTED: list[str] = []
@@ -223,6 +227,10 @@ def main() -> None:
             llm.wake_up()
         elif "settle" in step:
             settle(llm)
+        elif "operator" in step:
+            socket, path, body = step["operator"]
+            status, answer = ask(Path(socket), "POST", path, body)
+            assert status in (200, 202), answer
         elif "serve" in step:
             outputs.append(serve(llm, step["serve"]))
         elif "kill" in step:

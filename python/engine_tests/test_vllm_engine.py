@@ -157,6 +157,25 @@ ASK: list[dict[str, Any]] = [{"prompts": [PROMPT]}]
 STORE: list[dict[str, Any]] = [*ASK, {"settle": True}]
 
 
+def test_an_operator_clears_the_cache_until_it_is_resumed(model: Path, tmp_path: Path, plain: Any) -> None:
+    """Meanwhile prompts are computed, and nothing is stored."""
+    socket = str(tmp_path / "s")
+    again: list[dict[str, Any]] = [{"reset": True}, *ASK]
+    steps = [
+        *STORE,
+        {"operator": [socket, "/v1/clear", {"wait": True}]},
+        *again,
+        {"settle": True},
+        {"operator": [socket, "/v1/resume", {}]},
+        *again,
+        {"settle": True},
+        *again,
+    ]
+    served = run(model, spec(tmp_path / "kv", config={"admin": {"listen": f"unix:{socket}", "interval": "10ms"}}), steps)
+    assert served.cached == [[0], [0], [0], [192]]
+    assert served.same_as(plain([*ASK, *again, *again, *again]))
+
+
 @pytest.mark.gate
 def test_a_restart_is_warm(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
     first = run(model, door(tmp_path), STORE)

@@ -16,8 +16,11 @@ from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStor
 from vllm.v1.core.kv_cache_manager import KVCacheManager  # noqa: E402
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
+from test_vllm_errors import STATUSES, failing, is_refusal  # noqa: E402
 from vllm_requests import BLOCK, a_request, full, own_manager, sliding, tokens  # noqa: E402
 
+from terrace_kv import _interface, _report  # noqa: E402
+from terrace_kv import cache as terrace_cache  # noqa: E402
 from terrace_kv.vllm.gpu_manager import GpuManager  # noqa: E402
 
 
@@ -354,6 +357,8 @@ def test_requests_wait_while_an_operator_has_cleared_the_cache(manager_of: Any) 
     found, hit, _ = manager.get_computed_blocks(late)
     assert hit == 0
     assert manager.allocate_slots(late, 40, hit, found) is None
+    coordinator = manager.coordinator
+    assert coordinator._giving.failures == 0, "this is usual"
     manager.coordinator.cache.resume()
     assert manager.allocate_slots(late, 40, hit, found) is not None
 
@@ -411,6 +416,45 @@ def test_a_request_may_want_events_of_its_hits(manager_of: Any) -> None:
     manager.get_computed_blocks(again)
     (event,) = manager.take_events()
     assert event.block_hashes == published(request.block_hashes) and event.token_ids == tokens(32)
+
+
+CACHE_CALLS = ["match", "acquire", "device_room", "poll", "changes", "evict", "reset"]
+REQUEST_CALLS = ["extend", "commit", "advance", "release"]
+
+
+@pytest.mark.parametrize("call", [*CACHE_CALLS, *REQUEST_CALLS])
+def test_an_error_of_the_cache_is_none_of_vllm(manager_of: Any, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room, vLLM waits."""
+    monkeypatch.setattr(_report, "RAISE_MISUSE", False)
+    for status in STATUSES:
+        manager = manager_of(40, full(), sliding(2 * BLOCK), enable_kv_cache_events=True)
+        held = a_request("held", tokens(4 * BLOCK + 8))
+        admit(manager, held, 8)
+        with failing(manager.coordinator.cache if call in CACHE_CALLS else terrace_cache.Request, call, status) as made:
+            manager.new_step_starts()
+            manager.allocate_slots(held, 4 * BLOCK)
+            held.num_computed_tokens = held.num_tokens
+            manager.coordinator.share_planned()
+            other = a_request("other", tokens(5 * BLOCK, 500))
+            if admit(manager, other) is not None:
+                finish(manager, other)
+            manager.evict_blocks({1})
+            manager.take_events()
+            manager.reset_prefix_cache()
+            finish(manager, held)
+        assert made, "the call was not made"
+        coordinator = manager.coordinator
+        failures = sum(each.failures for each in (coordinator._finding, coordinator._giving, coordinator._sharing))
+        usual = is_refusal(status) or status in (_interface.NEVER_FITS, _interface.PAUSED)
+        assert failures > 0 or (usual and call in ("acquire", "extend", "reset"))
+        if call != "release":  # its blocks are lost
+            assert manager.reset_prefix_cache()
+        for name in "a", "b":
+            request = a_request(name, tokens(6 * BLOCK, 900))
+            hit = manager.get_computed_blocks(request)[1]
+            assert admit(manager, request) is not None, "it works again"
+            finish(manager, request)
+        assert hit == 5 * BLOCK
 
 
 def test_statistics(manager_of: Any) -> None:

@@ -140,6 +140,25 @@ def test_an_operator_who_clears_between_steps_is_heard_and_one_within_a_step_wai
         made.close()
 
 
+def test_while_an_operator_has_cleared_the_cache_chunks_are_not_stored_and_not_found(tmp_path: Path) -> None:
+    made = Engine(tmp_path / "kv", config={"admin": {"listen": f"unix:{tmp_path / 's'}", "interval": "10ms"}})
+    try:
+        made.store(keys(2))
+        made.step()
+        assert admin_endpoint.ask(tmp_path / "s", "POST", "/v1/clear", {"wait": True})[0] in (200, 202)
+        made.manager.on_new_request(ReqContext(req_id="a request", kv_transfer_params={"terrace": {"pin_for": 9}}))
+        assert made.look_up(keys(2)) == [MISS] * 2
+        output = made.store(keys(2))
+        assert output.keys_to_store == [], "and vLLM does not try it again in each step"
+        made.manager.on_request_finished(made.request)
+        made.step()
+        while admin_endpoint.ask(tmp_path / "s", "POST", "/v1/resume")[0] == 409:
+            made.step()
+        assert made.store(keys(2)).keys_to_store == keys(2) and made.look_up(keys(2)) == [HIT] * 2
+    finally:
+        made.close()
+
+
 def test_only_new_chunks_are_stored(engine: Engine) -> None:
     engine.store(keys(2))
     assert engine.store(keys(3)).keys_to_store == keys(3)[2:]

@@ -20,6 +20,7 @@ from vllm.v1.core.kv_cache_utils import (
 
 from .._keys import KEY_BYTES, Keys
 from .._offload_types import ChangeKind
+from .._report import Report
 from ..cache import Cache, Request
 from .hints import NO_HINTS, WrongHint, hints_of
 
@@ -144,18 +145,22 @@ class Lease:
         end = (index + 1) * self._groups[group].units
         return self.request.block_hashes[end * self._ratio - 1] if end <= self.committed else None
 
-    def release(self) -> None:
+    def release(self, report: Report) -> None:
         """Ends the hold of the blocks, and tells what the end of the request says of its session."""
-        assert self.held is not None
+        if self.held is None:
+            return
         if not self.request.is_finished():
-            self.held.release(0)
+            report.attempt(None, self.held.release, 0)
             return
         hints = NO_HINTS
         try:
             hints = hints_of(self.request)
         except WrongHint as error:
             logger.warning_once("Terrace: %s", str(error))
-        self.held.release(0, output_tokens=self.request.num_output_tokens, ended=hints.ended, returns_in=hints.returns_in)
+        held, written = self.held, self.request.num_output_tokens
+        report.attempt(
+            None, lambda: held.release(0, output_tokens=written, ended=hints.ended, returns_in=hints.returns_in)
+        )
 
     @property
     def committed_tokens(self) -> int:
@@ -176,7 +181,7 @@ def joined(hashes: Sequence[bytes], begin: int, end: int, ratio: int) -> bytes:
 class GpuPool(BlockPool):
     """The part of vLLM's block pool that the scheduler uses, and the events of what is cached. Terrace's tree has the rest."""
 
-    def __init__(self, own: BlockPool, cache: Cache, groups: Sequence[Group]) -> None:
+    def __init__(self, own: BlockPool, cache: Cache, groups: Sequence[Group], report: Report) -> None:
         self.num_gpu_blocks = own.num_gpu_blocks
         self.enable_caching = own.enable_caching
         self.hash_block_size = own.hash_block_size
@@ -185,7 +190,7 @@ class GpuPool(BlockPool):
         self.metrics_collector = None
         self.enable_kv_cache_events = own.enable_kv_cache_events
         self.kv_event_queue: list[Any] = []
-        self._cache, self._groups = cache, groups
+        self._cache, self._groups, self._report = cache, groups, report
         self._hash_bytes = KEY_BYTES
         if self.enable_kv_cache_events:
             cache.record_changes()
@@ -195,12 +200,12 @@ class GpuPool(BlockPool):
 
     def get_num_free_blocks(self) -> int:
         """Blocks that are free, or cached and not in use."""
-        return self._cache.device_room()
+        return self._report.attempt(0, self._cache.device_room)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         """Ends what pop_blocks_for_free() has returned."""
         for each in ordered_blocks:
-            each.release()
+            each.release(self._report)
 
     def take_events(self) -> list[Any]:
         """The changes of what is cached since the last call."""
@@ -213,7 +218,7 @@ class GpuPool(BlockPool):
     def note_changes(self) -> set[tuple[int, bytes]]:
         """Makes events of evictions. Returns the groups and keys of blocks that are new."""
         stored: set[tuple[int, bytes]] = set()
-        for change in self._cache.changes():
+        for change in self._report.attempt([], self._cache.changes):
             if change.kind is ChangeKind.STORED:
                 stored.add((change.group, change.key))
             elif change.kind is ChangeKind.REMOVED:

@@ -13,6 +13,7 @@ from vllm.v1.request import RequestStatus
 from .._interface import NEVER_FITS, PAUSED
 from .._keys import KEY_BYTES, Keys
 from .._library import Busy, TerraceError
+from .._report import Report
 from ..cache import Cache
 from .gpu_blocks import FOUND, NULL_BLOCK, GpuBlocks, GpuPool, Group, Lease, joined
 from .gpu_windows import Boundaries
@@ -26,6 +27,9 @@ class GpuCoordinator:
     Args:
         own: vLLM's coordinator, for the groups and the numbers that vLLM has derived from its options.
         options: Options of the cache (docs/configuration.md), such as {"policy": "lru"}.
+
+    An error of the cache is a miss, or no room, or something that is not shared; a Report counts it. Only the numbers of blocks
+    must be right: the call that reads them raises.
 
     Threads: vLLM's scheduler.
     """
@@ -68,7 +72,10 @@ class GpuCoordinator:
                 ],
             }
         )
-        self.block_pool = GpuPool(own.block_pool, self.cache, self.groups)
+        self._finding = Report(logger, "vLLM", "Terrace: looking blocks up")
+        self._giving = Report(logger, "vLLM", "Terrace: giving out blocks")
+        self._sharing = Report(logger, "vLLM", "Terrace: sharing blocks")
+        self.block_pool = GpuPool(own.block_pool, self.cache, self.groups, self._giving)
         self.leases: dict[str, Lease] = {}
         self._wrong: set[int] = set()  # slots whose bytes are wrong, and which a request still holds
         self._planned: list[Lease] = []  # leases whose `planned` tokens this pass of the scheduler has planned
@@ -96,7 +103,8 @@ class GpuCoordinator:
         return tuple([FOUND] * (tokens // group.block_size) for group in self.groups), tokens, 0
 
     def _match(self, raw: bytes) -> int:
-        return self.cache.match(Keys(raw, len(raw) // KEY_BYTES)).device if raw else 0  # type: ignore[arg-type]
+        keys = Keys(raw, len(raw) // KEY_BYTES)  # type: ignore[arg-type]
+        return self._finding.attempt(0, lambda: self.cache.match(keys).device) if raw else 0
 
     # ---- a request gets blocks
 
@@ -113,14 +121,14 @@ class GpuCoordinator:
                 new_units_max=0,
                 preempted=request.num_preemptions > 0,
             )
-        except TerraceError as error:
-            check_room(error)
+            if hits and (got := lease.held.info.device) != hits:
+                raise RuntimeError(f"of {hits} blocks that were found, {request.request_id} has got {got}")
+        except (TerraceError, RuntimeError) as error:
+            lease.release(self._giving)
+            self._no_room(error)
             return None
         if hits:
             self._grown(lease, hits)
-            if lease.held.info.device != hits:
-                lease.held.release(0)
-                raise RuntimeError(f"of {hits} blocks that were found, {request.request_id} has got {lease.held.info.device}")
         if self._windows:
             lease.advance_at, lease.shared_late = self._next_advance(0), True
         if self._caching:
@@ -132,7 +140,7 @@ class GpuCoordinator:
     def give_back(self, lease: Lease) -> None:
         """The request is not admitted after all."""
         del self.leases[lease.request.request_id]
-        lease.release()
+        lease.release(self._giving)
 
     def counts(self, tokens: int) -> list[int]:
         """Blocks of each group that so many tokens fill."""
@@ -155,7 +163,7 @@ class GpuCoordinator:
                 lease.held.extend(units - lease.units)
                 self._grown(lease, units)
         except TerraceError as error:
-            check_room(error)
+            self._no_room(error)
             return None
         new = tuple([lease.held.slots_from(have, g) if lease.counts[g] > have else [] for g, have in enumerate(had)])
         if self.zero:
@@ -163,6 +171,12 @@ class GpuCoordinator:
                 if self.groups[g].records_new_block_ids and g not in unzeroed:
                     self.groups[g].new_block_ids += [number for number in ids if number != NULL_BLOCK]
         return new
+
+    def _no_room(self, error: Exception) -> None:
+        """vLLM waits, or preempts a request. That is usual if too few blocks are free, if all of them are too few, or if an
+        operator has cleared the cache until it is resumed."""
+        if not isinstance(error, Busy) and getattr(error, "status", None) not in (NEVER_FITS, PAUSED):
+            self._giving.failed(error)
 
     def _extend_computed(self, lease: Lease, computed: int) -> None:
         assert lease.held is not None
@@ -179,7 +193,7 @@ class GpuCoordinator:
 
     def _advance(self, lease: Lease, computed: int) -> None:
         assert lease.held is not None
-        lease.held.advance(computed)
+        self._giving.attempt(None, lease.held.advance, computed)
         lease.advance_at = self._next_advance(computed)
 
     def _next_advance(self, computed: int) -> int:
@@ -196,7 +210,8 @@ class GpuCoordinator:
         begin = lease.committed
         if units > begin:
             assert lease.held is not None
-            lease.held.commit(lease.name_units(units))
+            if self._sharing.attempt(True, lease.held.commit, lease.name_units(units)) is not None:
+                return
             self._committed(lease, units)
             if self._windows:
                 self._boundaries.note(lease.request.block_hashes, begin, units)
@@ -271,8 +286,7 @@ class GpuCoordinator:
 
     def free(self, request_id: str) -> None:
         """Ends the request's hold of its blocks."""
-        for lease in self.pop_blocks_for_free(request_id):
-            lease.release()
+        self.block_pool.free_blocks(self.pop_blocks_for_free(request_id))
 
     def pop_blocks_for_free(self, request_id: str) -> list[Lease]:
         """What block_pool.free_blocks() takes when the blocks may be used again: one object for all of them."""
@@ -301,15 +315,17 @@ class GpuCoordinator:
     def _evict_wrong(self) -> bool:
         """Evicts wrong blocks. True if a request still holds one: until it has ended, nothing is found."""
         if self._wrong:
-            _evicted, held = self.cache.evict(sorted(self._wrong))
-            self._wrong = set(held)
+            wrong = sorted(self._wrong)
+            self._wrong = set(self._finding.attempt((0, wrong), self.cache.evict, wrong)[1])
         return bool(self._wrong)
 
     def reset_prefix_cache(self) -> bool:
         """Forgets everything, if no request has blocks."""
         try:
             self.cache.reset()
-        except Busy:
+        except TerraceError as error:
+            if not isinstance(error, Busy):
+                self._finding.failed(error)
             logger.warning("Failed to reset prefix cache because some blocks are not freed yet")
             return False
         self._wrong.clear()
@@ -318,7 +334,7 @@ class GpuCoordinator:
 
     def new_step_starts(self) -> None:
         """Lets the cache do what became due."""
-        self.cache.poll()
+        self._finding.attempt(None, self.cache.poll)
 
 
 class GpuManager(KVCacheManager):
@@ -378,13 +394,13 @@ class GpuManager(KVCacheManager):
             )
             if has_scheduled_reqs and request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
                 lacks += self.watermark_blocks
-            if lacks > coordinator.cache.device_room():
+            if lacks > self.block_pool.get_num_free_blocks():
                 return None
             if lease is None:
                 lease = coordinator.acquire(request, num_new_computed_tokens)
                 if lease is None:
                     return None
-                if lacks > coordinator.cache.device_room():  # hits that nobody held have taken some
+                if lacks > self.block_pool.get_num_free_blocks():  # hits that nobody held have taken some
                     coordinator.give_back(lease)
                     return None
         assert lease is not None
@@ -443,10 +459,3 @@ class GpuManager(KVCacheManager):
     def close(self) -> None:
         """Ends the cache."""
         self.coordinator.cache.close()
-
-
-def check_room(error: TerraceError) -> None:
-    """Raises the error, unless too few blocks are free, or all of them are too few, or an operator has cleared the cache until it
-    is resumed: then vLLM waits, or preempts a request."""
-    if not isinstance(error, Busy) and error.status not in (NEVER_FITS, PAUSED):
-        raise error

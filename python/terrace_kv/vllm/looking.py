@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .._keys import Keys
 from .._library import Busy
+from .._report import Report
 from ..offload import OffloadCache
 from ..store import Result, Store
 
@@ -18,9 +19,11 @@ _FIRST_JOB = 1 << 62  # vLLM's own jobs have smaller numbers
 
 
 class _Lookups:
-    """Asks a shared store which chunks it has: one question for all chunks of a request that vLLM asks for in a step."""
+    """Asks a shared store which chunks it has: one question for all chunks of a request that vLLM asks for in a step. A question
+    that fails is answered by "no"."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Report) -> None:
+        self._report = report
         self._wanted: dict[str, list[bytes]] = {}
         """By request: chunks that are not in a question yet."""
         self._asked: set[bytes] = set()
@@ -64,10 +67,11 @@ class SharedLookups(_Lookups):
     Args:
         store: The store in front of the shared one.
         timeout: After this number of seconds, a question without an answer counts as "no".
+        report: Takes the errors of the store.
     """
 
-    def __init__(self, store: Store, timeout: float) -> None:
-        super().__init__()
+    def __init__(self, store: Store, timeout: float, report: Report) -> None:
+        super().__init__(report)
         self._store = store
         self._timeout = timeout
         self._jobs = itertools.count(_FIRST_JOB)
@@ -79,12 +83,22 @@ class SharedLookups(_Lookups):
         while self._wanted:
             request, chunks = next(iter(self._wanted.items()))
             job = next(self._jobs)
-            try:
-                self._store.submit_probe(job, chunks, timeout=self._timeout)
-            except Busy:
+            sent = self._report.attempt(None, self._submit, job, chunks)
+            if sent is False:
                 return
             del self._wanted[request]
-            self._questions[job] = chunks
+            if sent:
+                self._questions[job] = chunks
+            else:
+                self._answer(chunks, 0)
+
+    def _submit(self, job: int, chunks: list[bytes]) -> bool:
+        """False: too much is under way."""
+        try:
+            self._store.submit_probe(job, chunks, timeout=self._timeout)
+        except Busy:
+            return False
+        return True
 
     def _asked_again(self) -> None:
         self.send()
@@ -109,10 +123,11 @@ class CacheLookups(_Lookups):
     Args:
         cache: The cache.
         split: Makes the questions about some chunks of a request.
+        report: Takes the errors of the cache.
     """
 
-    def __init__(self, cache: OffloadCache, split: Callable[[str, list[bytes]], Iterable[Question]]) -> None:
-        super().__init__()
+    def __init__(self, cache: OffloadCache, split: Callable[[str, list[bytes]], Iterable[Question]], report: Report) -> None:
+        super().__init__(report)
         self._cache = cache
         self._split = split
         self._questions: list[Question] = []
@@ -125,7 +140,7 @@ class CacheLookups(_Lookups):
         self._wanted.clear()
         questions, self._questions = self._questions, []
         for question in questions:
-            there, looking = self._cache.find(question.keys)
+            there, looking = self._report.attempt((0, False), self._cache.find, question.keys)
             if looking:
                 self._questions.append(question)
             else:

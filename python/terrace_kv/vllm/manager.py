@@ -28,6 +28,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from .._keys import Keys
 from .._library import Busy, NotFound
 from .._minute import Minute
+from .._report import Report
 from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
 from ..offload import OffloadCache
 from . import metrics
@@ -55,6 +56,9 @@ class TerraceOffloadingManager(OffloadingManager):
     and after that a shared store if there is one (the table `shared` of the configuration). The sets mirror the cache, so that a
     look-up is one test of a set. They are exact for host memory: only calls of this class change it, and each call takes the
     cache's changes before it returns.
+
+    An error of the cache is never one of vLLM: each call is an attempt of a Report, which counts it, and whose result is then the
+    one that means a miss. The exception is prepare_load(), because vLLM has no way to hear that a hit is none.
 
     Threads: vLLM's scheduler.
 
@@ -121,11 +125,17 @@ class TerraceOffloadingManager(OffloadingManager):
         self._storing: dict[str, int] = {}  # by request: its stores that have not ended
         self._late_hints: dict[str, tuple[Hints, list[Keys]]] = {}  # of finished requests whose stores have not ended
         self._told_wrong = False
+        self._finding = Report(logger, "vLLM", "Terrace: looking chunks up")
+        self._fetching = Report(logger, "vLLM", "Terrace: fetching chunks from below host memory")
+        self._reserving = Report(logger, "vLLM", "Terrace: storing chunks")
+        self._ending = Report(logger, "vLLM", "Terrace: ending loads and stores")
+        self._hinting = Report(logger, "vLLM", "Terrace: keeping chunks as requests have asked")
+        # The changes of the cache could not be read, or its events: no chunk is known to be there, or to come.
+        self._blind = self._deaf = False
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
         self._changes = 0  # grows with each change of the cache
-        self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
+        self._shared = CacheLookups(self._cache, self._questions, self._finding) if "shared" in config else None
         self._in_step = False  # between the first lookup of a step and its end
-        self._looked = False  # for answers of the shared store, in this step
         self._collected = False  # chunks that storage has brought, in this step
         self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
         self._weights_fixed = weights_fixed
@@ -158,6 +168,8 @@ class TerraceOffloadingManager(OffloadingManager):
         of the step. RETRY while the shared store has not answered."""
         if not self._in_step:
             self._begin_step()
+        if self._blind or self._deaf:
+            return LookupResult.MISS
         if key in self._ready:
             if self._events is not None and key not in self._described:
                 self._describe(key)
@@ -166,13 +178,16 @@ class TerraceOffloadingManager(OffloadingManager):
             return LookupResult.HIT_PENDING
         if not self._has_storage and self._shared is None:
             return LookupResult.MISS
-        return self._ask_below(key, req_context)
+        return self._finding.attempt(LookupResult.MISS, self._ask_below, key, req_context)
 
     def _begin_step(self) -> None:
         """Takes the changes since the last step, such as a clear by an operator. From now on, a hit stays a hit until the end of
         the step."""
         self._in_step = True
-        self._cache.pause_idle_service(_STEP_MAX)
+        self._finding.attempt(None, self._cache.pause_idle_service, _STEP_MAX)
+        if self._shared is not None and self._shared.waiting:
+            self._collect()  # takes the answers to the questions, and may clear the cache for an operator
+            self._shared.send()
         self._follow()
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
@@ -211,7 +226,7 @@ class TerraceOffloadingManager(OffloadingManager):
             del self._loads[name]
         self._metrics.loading -= len(name)
         for job in jobs:
-            self._cache.unpin(job)
+            self._unpin(job)
         self._follow()
 
     # ---- stores: from the device to rows, by vLLM's workers
@@ -249,17 +264,16 @@ class TerraceOffloadingManager(OffloadingManager):
             if before is not None and before not in ready and before not in pending:
                 continue
             job = self._new_job()
-            try:
-                beside = None if run.beside is None else self._chains.prefix(*run.beside)
-                taken = self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside, tenant=hints.tenant)
-            except Busy:
-                full = True
+            taken = self._reserving.attempt(None, self._reserve, job, run, hints.tenant)
+            if not taken:
+                full = full or taken is not None
                 continue
             names, got = self._names_of(run), run.keys
             if NO_SLOT in taken:
                 places = [i for i, row in enumerate(taken) if row != NO_SLOT]
                 if not places:
-                    full = full or _MISS in self._cache._states(self._keys_of(run))[run.first :]
+                    states = self._reserving.attempt(b"", self._cache._states, self._keys_of(run))
+                    full = full or _MISS in states[run.first :]
                     continue
                 names, got, taken = [names[i] for i in places], [got[i] for i in places], [taken[i] for i in places]
             jobs.append(job)
@@ -285,9 +299,8 @@ class TerraceOffloadingManager(OffloadingManager):
         chunks = frozenset(keys)
         jobs = self._stores.pop(chunks)
         self._pending.difference_update(chunks)
-        for job in jobs:
-            self._cache.publish(job, success)
-        if success:
+        published = [self._publish(job, success) for job in jobs]
+        if success and all(published):
             self._ready.update(chunks)
         else:
             self._metrics.counts.store_failures += len(chunks)
@@ -300,7 +313,7 @@ class TerraceOffloadingManager(OffloadingManager):
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """Records a use of the chunks, so that they are evicted later."""
         for run in self._chains.runs(list(keys), req_context):
-            self._cache.touch(self._keys_of(run))
+            self._ending.attempt(None, self._cache.touch, self._keys_of(run))
         self._follow()
 
     # ---- requests and steps
@@ -340,7 +353,6 @@ class TerraceOffloadingManager(OffloadingManager):
         """Collects the chunks that storage has brought, and fetches the chunks that this step asks for."""
         self._step += 1
         self._in_step = False
-        self._looked = False
         now = time.monotonic()
         self._guard.step(now)
         self._minute.step(now)
@@ -357,7 +369,7 @@ class TerraceOffloadingManager(OffloadingManager):
         if self._wanted:
             self._wanted.clear()
             self._follow()
-        self._cache.pause_idle_service(0)
+        self._finding.attempt(None, self._cache.pause_idle_service, 0)
 
     def has_pending_work(self) -> bool:
         """True while chunks come from storage: only further steps of the engine see them arrive."""
@@ -385,7 +397,7 @@ class TerraceOffloadingManager(OffloadingManager):
             self._shared.forget()
         # Chunks that were computed with the former weights have no name any more.
         self._cache.namespace = self._cache.namespace[:32] + secrets.token_bytes(16)
-        self._cache.clear(keep_storage=self._keep_storage)
+        self._ending.attempt(None, lambda: self._cache.clear(keep_storage=self._keep_storage))
         self._follow()
         self._chains.forget()
         self._known.clear()
@@ -420,7 +432,11 @@ class TerraceOffloadingManager(OffloadingManager):
     def get_stats(self) -> Any:
         """Returns the present usage of host memory, and the changes of the counters."""
         self._metrics.counts.declined = self._guard.declined
-        return self._metrics.report(self._cache, self._rows, sum(map(len, self._stores)))
+        self._metrics.counts.errors = sum(
+            each.failures for each in (self._finding, self._fetching, self._reserving, self._ending, self._hinting)
+        )
+        storing = sum(map(len, self._stores))
+        return self._finding.attempt(None, self._metrics.report, self._cache, self._rows, storing)
 
     def shutdown(self) -> None:
         """Ends all work, makes everything durable, and releases the shared region. A second call does nothing."""
@@ -429,7 +445,7 @@ class TerraceOffloadingManager(OffloadingManager):
         # No worker completes these any more, and the cache could not close while jobs wait for them.
         stale = [job for _last, stores, _loads in self._stale for job in stores]
         for job in [*(job for jobs in self._stores.values() for job in jobs), *stale]:
-            self._cache.publish(job, False)
+            self._publish(job, False)
         self._stores.clear()
         self._stale.clear()
         self._cache.close(60.0)
@@ -439,16 +455,36 @@ class TerraceOffloadingManager(OffloadingManager):
     def _follow_hints(self, hints: Hints, prefixes: Sequence[Keys]) -> None:
         """Tells the cache what a request has said about its prefixes."""
         for prefix in prefixes:
-            if hints.tells_next_use:
-                self._cache.expect_use(prefix, None if hints.ended else hints.returns_in)
-            try:
-                if hints.priority is not None:
-                    self._cache.retain(prefix, hints.priority, hints.priority_for)
-                if hints.pin_for > 0:
-                    self._cache.pin_prefix(prefix, hints.pin_for)
-            except (Busy, NotFound):
-                # Too many chunks are kept already, or none of these is in host memory.
+            if not self._hinting.attempt(False, self._follow_hint, hints, prefix):
                 self._metrics.counts.hints_ignored += 1
+
+    def _follow_hint(self, hints: Hints, prefix: Keys) -> bool:
+        """False: too many chunks are kept already, or none of these is in host memory."""
+        if hints.tells_next_use:
+            self._cache.expect_use(prefix, None if hints.ended else hints.returns_in)
+        try:
+            if hints.priority is not None:
+                self._cache.retain(prefix, hints.priority, hints.priority_for)
+            if hints.pin_for > 0:
+                self._cache.pin_prefix(prefix, hints.pin_for)
+        except (Busy, NotFound):
+            return False
+        return True
+
+    def _reserve(self, job: int, run: Run, tenant: int) -> list[int]:
+        """The rows of the chunks. Empty: too much is reserved."""
+        beside = None if run.beside is None else self._chains.prefix(*run.beside)
+        try:
+            return self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside, tenant=tenant)
+        except Busy:
+            return []
+
+    def _publish(self, job: int, filled: bool) -> bool:
+        """Ends a reservation. False: that has failed, so its chunks are no hits."""
+        return self._ending.attempt(True, self._cache.publish, job, filled) is None
+
+    def _unpin(self, job: int) -> None:
+        self._ending.attempt(None, self._cache.unpin, job)
 
     def _new_job(self) -> int:
         self._last_job += 1
@@ -522,12 +558,12 @@ class TerraceOffloadingManager(OffloadingManager):
         for run, absent in zip(runs, before, strict=True):
             first = run.first - len(absent)
             job = self._new_job()
-            try:
-                self._cache.fetch(job, self._keys_of(run), first=first, shared=self._shared is not None)
-            except Busy:
-                self._end_wish(run.keys)  # the next look-up orders it again
+            ordered = self._fetching.attempt(None, self._order, job, run, first)
+            if ordered is not False:
+                self._fetched.setdefault(request, set()).update(run.keys)
+            if not ordered:
+                self._end_wish(run.keys)  # if it was False, the next look-up orders it again
                 continue
-            self._fetched.setdefault(request, set()).update(run.keys)
             self._fetches[job] = absent + run.keys
             self._reading[job] = (len(run.keys), self._chains.tokens(run))
             self._guard.asked(*self._reading[job], time.monotonic())
@@ -536,12 +572,24 @@ class TerraceOffloadingManager(OffloadingManager):
                 self._hoped.update(key for key in absent if key not in self._stored)
                 self._pending.update(absent)
 
+    def _order(self, job: int, run: Run, first: int) -> bool:
+        """Orders a fetch. False: too much is under way; when some of it has ended, there is room."""
+        try:
+            self._cache.fetch(job, self._keys_of(run), first=first, shared=self._shared is not None)
+        except Busy:
+            if not self._fetches:
+                raise
+            return False
+        return True
+
     def _absent_before(self, run: Run) -> list[OffloadKey]:
         """The chunks before the run that are not in host memory. They must be fetched, too, because host memory keeps no chunk
         after a missing one."""
         if run.chain is None:
             return []
-        states = self._states(run.chain)
+        states = self._fetching.attempt(None, self._states, run.chain)
+        if states is None:
+            return run.chain.keys[: run.first]
         first = next((i for i in range(run.first) if states[i] != _HOST), run.first)
         return run.chain.keys[first : run.first]
 
@@ -553,19 +601,15 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def _ask_shared(self, key: OffloadKey, request: str) -> bool | None:
         """Whether the shared store has the chunk; None: not known yet."""
-        if self._shared is None:
-            return False
-        if self._shared.waiting and not self._looked:
-            self._looked = True
-            self._collect()
-            self._shared.send()
-        return self._shared.ask(key, request)
+        return False if self._shared is None else self._shared.ask(key, request)
 
     def _collect(self) -> None:
         self._collected = True
         ended: list[OffloadKey] = []
         chunks, tokens, came = 0, 0.0, 0.0
-        for event in self._cache.poll():
+        events = self._fetching.attempt(None, self._cache.poll)
+        self._deaf = events is None
+        for event in events or ():
             if event.kind is not JobEventKind.ENDED:
                 if event.status != 0:
                     self._metrics.counts.count_failed_loads([event.status])
@@ -598,16 +642,20 @@ class TerraceOffloadingManager(OffloadingManager):
         """Takes the cache's changes. Returns the chunks that host memory has evicted."""
         evicted: list[OffloadKey] = []
         self._changes += 1
+        changes = self._finding.attempt(None, self._cache._raw_changes, _PLACES)
+        self._blind = changes is None
+        if changes is None:
+            return evicted
         # Without other sources, only evictions are news, and a chunk is never named after its eviction.
         if not self._has_storage and self._shared is None and self._events is None:
-            for name, kind, _source in self._cache._raw_changes(_PLACES):
+            for name, kind, _source in changes:
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
                     self._ready.discard(key)
                     evicted.append(key)
                 elif kind == _CLEARED:
                     evicted += self._forget()
             return evicted
-        for name, kind, source in self._cache._raw_changes(_PLACES):
+        for name, kind, source in changes:
             if kind == _CLEARED:
                 evicted += self._forget()
                 continue
@@ -668,6 +716,6 @@ class TerraceOffloadingManager(OffloadingManager):
         while self._stale and (step is None or self._stale[0][0] < step):
             _last, stores, loads = self._stale.popleft()
             for job in stores:
-                self._cache.publish(job, False)
+                self._publish(job, False)
             for job in loads:
-                self._cache.unpin(job)
+                self._unpin(job)

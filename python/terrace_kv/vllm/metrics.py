@@ -30,6 +30,7 @@ _COUNTERS = {
     "hints": "Number of requests with hints.",
     "hints_wrong": "Number of requests with hints that have no meaning, which were ignored.",
     "hints_ignored": "Number of prefixes that were not kept as asked: too many chunks are kept already, or none of these is there.",
+    "errors": "Number of calls of Terrace that have failed; each was a miss, or a chunk that was not stored.",
     "evicted": "Number of chunks that were given up to make room: by the store; with TerraceOffloadingSpec, by host memory.",
 }
 _GAUGES = {
@@ -57,6 +58,7 @@ class Counts:
     hints: int = 0
     hints_wrong: int = 0
     hints_ignored: int = 0
+    errors: int = 0
     evicted: int = 0
 
     def copy(self) -> Counts:

@@ -23,6 +23,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 
 from .._library import Busy
 from .._minute import Minute
+from .._report import Report
 from ..store import EventKind, Health, Result, Store
 from . import metrics
 from .guard import LoadGuard
@@ -69,7 +70,8 @@ class TerraceTier(SecondaryTierManager):
         shutdown_timeout: The longest time for unfinished writes at the end, in seconds.
         Any option of the table [storage] of docs/configuration.md, with "_" for "-".
 
-    vLLM's scheduler is the only caller, on one thread. Calls do not wait for the disk, except drain_jobs() and shutdown().
+    vLLM's scheduler is the only caller, on one thread. Calls do not wait for the disk, except drain_jobs() and shutdown(), which
+    raise the errors of the store. In all others an error is a miss, or a failed job, and a Report counts it.
     """
 
     medium: ClassVar[Medium] = Medium.STORAGE
@@ -125,7 +127,11 @@ class TerraceTier(SecondaryTierManager):
             log=lambda level, sentence: _LEVELS[min(level, 2)]("Tier %s: %s", tier_type, sentence),
             **{"label": store_label(fields), **storage},
         )
-        self._shared = SharedLookups(self._store, shared_probe_timeout) if shared is not None else None
+        self._finding, self._reading, self._writing, self._counting = (
+            Report(logger, "vLLM", f"Tier {tier_type}: {what}")
+            for what in ("looking chunks up", "reading chunks", "writing chunks", "counting")
+        )
+        self._shared = SharedLookups(self._store, shared_probe_timeout, self._finding) if shared is not None else None
         self._tokens = {group.to_bytes(4, "big"): tokens for group, tokens in groups_of(config).full.items()}
         self._guard = LoadGuard(
             prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Tier %s: %s", tier_type, text)
@@ -156,7 +162,7 @@ class TerraceTier(SecondaryTierManager):
             self._computes[req_context.req_id] = end - self._tokens[key[-4:]]  # earlier chunks are in host memory or on the GPU
         if key not in self._resident:
             made = self._store.keys([key])
-            if self._store.contains_many(made)[0]:
+            if self._finding.attempt([False], self._store.contains_many, made)[0]:
                 self._resident.add(key)
                 self._keys_by_name[made[0]] = key
             else:
@@ -173,7 +179,7 @@ class TerraceTier(SecondaryTierManager):
         """Records a use of the chunks, so that they are evicted later."""
         used = [key for key in keys if key in self._resident]
         if used:
-            self._store.touch(used)
+            self._finding.attempt(None, self._store.touch, used)
 
     # ---- jobs
 
@@ -189,9 +195,7 @@ class TerraceTier(SecondaryTierManager):
         if not job.keys:
             self._done.append(JobResult(job_id=job_metadata.job_id, success=True, transfer_time=0.0, transfer_bytes=0))
             return
-        try:
-            self._submit(job_metadata.job_id, job)
-        except Busy:
+        if not self._writing.attempt(False, self._submit, job_metadata.job_id, job):
             self._counts.dropped += len(job.keys)
             self._done.append(JobResult(job_id=job_metadata.job_id, success=False, transfer_time=0.0, transfer_bytes=0))
 
@@ -267,7 +271,11 @@ class TerraceTier(SecondaryTierManager):
         if now < self._next_report:
             return None
         self._next_report = now + _STATISTICS_INTERVAL
+        return self._counting.attempt(None, self._stats)
+
+    def _stats(self) -> Any:
         counts, store = self._counts, self._store.statistics()
+        counts.errors = sum(each.failures for each in (self._finding, self._reading, self._writing, self._counting))
         counts.declined = self._guard.declined
         counts.shared_chunks, counts.written_bytes = store["shared_hits"], store["written_bytes"]
         # A chunk of the shared store that came after its deadline is not a hit. But a counter must never decrease.
@@ -308,23 +316,27 @@ class TerraceTier(SecondaryTierManager):
             rows = [row for row, is_wanted in zip(rows, wanted) if is_wanted]
         return _Job(keys, [], rows, given.is_promotion, given.submit_time)
 
-    def _submit(self, number: int, job: _Job) -> None:
+    def _submit(self, number: int, job: _Job) -> bool:
+        """False: too much is under way in the store."""
         made = self._store.keys(job.keys)
         job.names = [made[i] for i in range(made.count)]
-        (self._store.submit_get if job.is_load else self._store.submit_put)(number, made, self._region, job.rows)
+        try:
+            (self._store.submit_get if job.is_load else self._store.submit_put)(number, made, self._region, job.rows)
+        except Busy:
+            return False
         self._jobs[number] = job
         if not job.is_load:
             self._keys_by_name.update(zip(job.names, job.keys))
+        return True
 
     def _submit_waiting(self) -> None:
         while self._waiting:
             number = self._waiting[0]
-            try:
-                self._submit(number, self._jobs[number])
-            except Busy:
-                if len(self._jobs) > len(self._waiting):
-                    return  # a job under way will make room when it ends
-                self._fail(number)  # the store will never take so many chunks at once
+            taken = self._reading.attempt(None, self._submit, number, self._jobs[number])
+            if taken is False and len(self._jobs) > len(self._waiting):
+                return  # a job under way will make room when it ends
+            if not taken:
+                self._fail(number)  # the store has failed, or will never take so many chunks at once
             self._waiting.popleft()
 
     def _fail(self, number: int) -> None:
@@ -334,7 +346,7 @@ class TerraceTier(SecondaryTierManager):
         self._done.append(JobResult(job_id=number, success=False, transfer_time=0.0, transfer_bytes=0))
 
     def _collect(self) -> None:
-        for result in self._store.poll():
+        for result in self._reading.attempt([], self._store.poll):
             if result.kind is result.kind.PROBE and self._shared is not None:
                 self._shared.answered(result)
                 continue
@@ -355,7 +367,7 @@ class TerraceTier(SecondaryTierManager):
         self._minute.loaded(len(job.keys), len(arrived), self._worth(arrived))
         if not result.ok:
             self._counts.count_failed_loads(result.statuses)
-            if self._store.health()[0] is Health.DOWN:
+            if self._reading.attempt((Health.DOWN,), self._store.health)[0] is Health.DOWN:
                 self._resident.clear()  # ask the store about each key until the disk works again
             else:
                 self._resident.difference_update(set(job.keys).difference(arrived))
@@ -390,7 +402,7 @@ class TerraceTier(SecondaryTierManager):
     def _follow_events(self) -> None:
         stored: list[OffloadKey] = []
         removed: list[OffloadKey] = []
-        for event in self._store.events():
+        for event in self._finding.attempt([], self._store.events):
             if event.kind is EventKind.STORED:
                 key = self._keys_by_name.get(event.key)
                 if key is not None:
