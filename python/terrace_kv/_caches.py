@@ -27,7 +27,7 @@ from ._offload_types import (
     WriteBackResult,
     WriteBackState,
 )
-from ._polling import Polled, end_of, nanoseconds
+from ._polling import LONGEST_WAIT, Polled, end_of, nanoseconds
 from ._structures import c_text, in_range
 from ._toml import document
 
@@ -390,11 +390,11 @@ class AnyCache(Polled):
         with self._lock:
             check(lib.terrace_cache_pause_idle_service(self._open(), nanoseconds(longest, "longest")))
 
-    def drain(self, timeout: float | None = None) -> None:
+    def drain(self, timeout: float | None = LONGEST_WAIT) -> None:
         """Waits until no work is under way; requests are not waited for. Paused transfers are resumed. The next poll() returns the events.
 
         Raises:
-            DeadlineExceeded: The time is over, in seconds.
+            DeadlineExceeded: The time is over, in seconds; None: it never is.
         """
         end = end_of(timeout)
         while True:
@@ -418,7 +418,7 @@ class AnyCache(Polled):
 
     # ---- the end
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = LONGEST_WAIT) -> None:
         """Ends all work, and releases all buffers. A second call does nothing.
 
         Raises:

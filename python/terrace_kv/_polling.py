@@ -395,6 +395,9 @@ def _log_function(log: Callable[[int, str], None] | None) -> Any:
     return _interface.LogFunction(write)
 
 
+LONGEST_WAIT = 300.0
+"""The time-out in seconds of calls that wait until something has ended, if their caller names none. With None they wait without
+end."""
 _LONGEST = 9e9
 """Seconds that the library can count, 285 years."""
 

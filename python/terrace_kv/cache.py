@@ -18,7 +18,7 @@ from ._caches import AnyCache, pool_number, rank_number, regions_of, release_all
 from ._keys import KEY_BYTES, Keys
 from ._library import check, error_of, last_error, lib, row_numbers, status_text
 from ._offload_types import NO_SLOT, DeviceRegion, HostMemory
-from ._polling import Returned, Waiter, end_of, nanoseconds
+from ._polling import LONGEST_WAIT, Returned, Waiter, end_of, nanoseconds
 from ._structures import Uncopied, in_range
 from .chain import Chain
 
@@ -143,12 +143,12 @@ class Request(Uncopied):
         """The state of the request, and where its blocks were found."""
         return self._cache._info(self._number)
 
-    def wait(self, timeout: float | None = None) -> RequestInfo:
+    def wait(self, timeout: float | None = LONGEST_WAIT) -> RequestInfo:
         """Waits until the request is ready.
 
         Raises:
             TerraceError: It has failed.
-            DeadlineExceeded: It still waits after `timeout` seconds.
+            DeadlineExceeded: It still waits after `timeout` seconds; None: it waits without end.
         """
         return self._cache._wait_for(self._number, timeout)
 

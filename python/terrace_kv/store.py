@@ -16,7 +16,7 @@ from ._interface import OK
 from ._keys import Keys, Names, keys_of_names
 from ._library import check, error_of, lib, row_numbers
 from ._memory import Kept, Rows
-from ._polling import Polled, Returned, end_of, nanoseconds
+from ._polling import LONGEST_WAIT, Polled, Returned, end_of, nanoseconds
 from ._staging import Call, Row, Staging
 from ._store_types import BatchKind, Event, EventKind, Health, Result
 from ._toml import Value, table
@@ -353,11 +353,11 @@ class Store(Polled):
             events, self._events = self._events, {}
         return [event for each in events.values() for event in each]
 
-    def drain(self, timeout: float | None = None) -> None:
+    def drain(self, timeout: float | None = LONGEST_WAIT) -> None:
         """Waits until no job is under way. The next poll() returns the results.
 
         Raises:
-            DeadlineExceeded: The time is over, in seconds.
+            DeadlineExceeded: The time is over, in seconds; None: it never is.
         """
         with self._lock:
             self._open()
@@ -386,7 +386,7 @@ class Store(Polled):
 
     # ---- the end
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = LONGEST_WAIT) -> None:
         """Ends all jobs, makes everything durable, and releases all buffers. Calls and coroutines that wait for a block get their
         results. A second call does nothing. If an exception interrupts it, the store takes no more jobs; call it again.
 

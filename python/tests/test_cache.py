@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import inspect
 import os
 import pickle
 import random
@@ -23,13 +24,16 @@ from terrace_kv import (
     InvalidArgument,
     Item,
     NotFound,
+    OffloadCache,
     Place,
+    Request,
     RequestState,
     Root,
     Scope,
     Source,
     Step,
     Stopped,
+    Store,
     TerraceError,
     WriteBackOutcome,
     WriteBackState,
@@ -46,6 +50,7 @@ class Engine:
         self.memory = numpy.zeros((DEVICE_BLOCKS, BLOCK_BYTES), numpy.uint8)
         region = DeviceRegion(self.memory.ctypes.data, BLOCK_BYTES, BLOCK_BYTES)
         config = {
+            "loads": "always",  # whatever time the disk of a busy machine takes
             "device": {"reserve-max": 0},
             "storage": {"where": f"file:{tmp_path}", "capacity": "1MiB"},
             "pool": [{"block-bytes": BLOCK_BYTES, "device-blocks": DEVICE_BLOCKS, "host-blocks": 16, **pool}],
@@ -487,6 +492,11 @@ def test_a_tenant_keeps_no_more_than_its_quota(engine):
         engine.cache.tenant_blocks(chain.tenant, "device")
     with pytest.raises(ValueError, match="tier is 'disk'"):
         engine.cache.tenant_blocks(chain.tenant, "disk")
+
+
+@pytest.mark.parametrize("call", [Request.wait, Cache.drain, Cache.close, OffloadCache.drain, Store.drain, Store.close])
+def test_no_wait_is_without_end_unless_its_caller_wants_that(call):
+    assert inspect.signature(call).parameters["timeout"].default == 300
 
 
 def test_blocks_are_prefetched_and_leave_by_name(engine):

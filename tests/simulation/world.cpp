@@ -466,7 +466,12 @@ void World::wind_down() {
   const auto quarantined = [this] { return cache_->manager().requests().quarantined_requests() > 0; };
   // A resize of storage removes blocks, and nothing waits for the events of that.
   const auto storage_moves = [this] {
-    return std::ranges::any_of(stores_, [](const auto& store) { return store && store->in_flight() > 0; });
+    for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
+      if (stores_[pool] == nullptr) continue;
+      const Residency& residency = cache_->manager().residency(PoolId{static_cast<std::uint16_t>(pool)});
+      if (stores_[pool]->in_flight() > 0 || residency.tree().resident(Tier::storage) > stores_[pool]->stat().blocks) return true;
+    }
+    return false;
   };
   // While the link is dead, slots with blocks that must be copied first wait for the next try.
   const auto retires = [&] {
