@@ -89,6 +89,7 @@ OffloadOrder read_order(terrace_cache& cache, const terrace_order* order, Names 
   to.first = given.first;
   to.pool = in.pool;
   to.key_order = in.order;
+  to.use = given.use;
   to.tenant = TenantId{given.tenant};
   to.urgency = static_cast<Urgency>(given.urgency);
   to.deadline = deadline_of(given.deadline);
@@ -182,6 +183,13 @@ terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const
   });
 }
 
+terrace_status terrace_offload_new_use(terrace_offload* cache, uint64_t* use) {
+  return on_jobs(cache, __func__, [&](terrace::OffloadCache& jobs) {
+    need(use, "use");
+    *use = jobs.new_use();
+  });
+}
+
 terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order) {
   return on_jobs(cache, __func__,
                  [&](terrace::OffloadCache& jobs) { return jobs.load(read_order(*cache, order, Names::anything)); });
@@ -213,7 +221,7 @@ terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_o
     if (!given.beside.empty()) throw std::invalid_argument{"order->beside is for stores and reservations; it must be null"};
     const std::size_t meant = given.keys.size() - given.first;
     if (meant > 0) need(host_slots, "host_slots");
-    return jobs.pin(given.id, given.keys, given.pool, slots_of(host_slots, meant), given.key_order);
+    return jobs.pin(given.id, given.keys, given.pool, slots_of(host_slots, meant), given.key_order, given.use);
   });
 }
 

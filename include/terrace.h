@@ -452,7 +452,12 @@ typedef struct terrace_order {
   /// uses do not count. For example the chunks of a sliding window, with those of full attention at the same place.
   const terrace_key* beside;
   size_t beside_count;
+  /// With key-order prefix: a number of terrace_offload_new_use(). All orders with the same number are one use of their blocks,
+  /// so give it to all orders of one request of the engine. 0: the order is a use of its own. Then a request that stores its
+  /// prefix in pieces seems to use it again and again, and the eviction policy learns that it comes back.
+  uint64_t use;
 } terrace_order;
+TERRACE_C_API terrace_status terrace_offload_new_use(terrace_offload* cache, uint64_t* use);
 TERRACE_C_API terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job);

@@ -92,12 +92,15 @@ class TERRACE_API OffloadCache {
   /// (OffloadLimits::pinned_blocks), invalid_argument, paused, stopped.
   ///
   /// `slots` receives the host slots of the last slots.size() keys, or no_host_slot for a key without a host copy. The caller may
-  /// read these slots, for example with its own copy functions, until the pin ends. Such a pin counts as a use of all the blocks.
+  /// read these slots, for example with its own copy functions, until the pin ends. Such a pin counts as a use of all the blocks
+  /// (`use`: OffloadOrder::use).
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool = {},
-                                          std::span<SlotId> slots = {}, KeyOrder order = KeyOrder::prefix);
+                                          std::span<SlotId> slots = {}, KeyOrder order = KeyOrder::prefix, std::uint64_t use = 0);
   /// Fails: not_found.
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
 
+  /// Returns a number for the orders of one request of the engine (OffloadOrder::use).
+  [[nodiscard]] std::uint64_t new_use();
   /// Tells the cache that the blocks were used elsewhere, for example in device slots in which the engine found them. They are
   /// then evicted later, the first of the keys last. Keys that are not cached are ignored. Fails: invalid_argument (no such
   /// pool).

@@ -52,6 +52,10 @@ struct OffloadOrder {
   /// Host memory: one span for each moved block, with the size of exactly one block.
   std::span<const std::span<std::byte>> memory = {};
   PoolId pool{};
+  /// In prefix order: a number of OffloadCache::new_use(). All orders with the same number are one use of their blocks, so give
+  /// it to all orders of one request of the engine. 0: the order is a use of its own. Then a request that stores its prefix in
+  /// pieces seems to use the prefix again and again, and the eviction policy learns that it comes back.
+  std::uint64_t use = 0;
   /// Stored with new blocks, for statistics, quotas and write-back jobs.
   TenantId tenant{};
   Urgency urgency = Urgency::request;

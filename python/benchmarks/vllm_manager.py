@@ -10,6 +10,7 @@ vLLM's do. Of each trace:
     host            host memory of this many chunks alone
     behind device   the same below a device's prefix cache of --device-chunks; hits of both
     window          the same for a model with two KV cache groups: full attention, and a window of --window chunks
+    in steps of 8   host memory alone; prompts are computed and stored so many chunks at a time
 
 Terrace's eviction depends a little on the names of the chunks: its figures are the worst of four namespaces.
 """
@@ -187,8 +188,8 @@ def window_hits(manager: Any, chain: list[bytes], context: ReqContext, window: i
     return run
 
 
-def hit_rate(manager: Any, file: Path, device_chunks: int = 0, window: int = 0) -> float:
-    """The share of chunks that a request finds."""
+def hit_rate(manager: Any, file: Path, device_chunks: int = 0, window: int = 0, step_chunks: int = 1 << 30) -> float:
+    """The share of chunks that a request finds. It stores `step_chunks` at a time, as an engine that computes prompts in steps."""
     device = Device(device_chunks)
     found = asked = 0
     for number, chain in enumerate(requests(file)):
@@ -201,8 +202,9 @@ def hit_rate(manager: Any, file: Path, device_chunks: int = 0, window: int = 0) 
         if hits > on_device:
             load(manager, chain[on_device:hits] + (windowed[max(0, hits - window) : hits] if window else []), context)
         stored_from = hits if hits > on_device else 0
-        if stored_from < len(chain):
-            store(manager, chain[stored_from:] + (windowed[stored_from:] if window else []), context)
+        for begin_step in range(stored_from, len(chain), step_chunks):
+            step = slice(begin_step, begin_step + step_chunks)
+            store(manager, chain[step] + (windowed[step] if window else []), context)
         device.use(chain)
         end(manager, context)
         found += hits
@@ -215,6 +217,7 @@ def print_hit_rates(file: Path, chunks: int, device_chunks: int, window: int) ->
         "host": {},
         f"behind device of {device_chunks}": {"device_chunks": device_chunks},
         f"window of {window}": {"window": window},
+        "in steps of 8": {"step_chunks": 8},
     }.items():
         rates = {}
         for name, make in MAKERS.items():

@@ -26,14 +26,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    if report.skipped:
+def _note(report: pytest.CollectReport | pytest.TestReport) -> None:
+    # Traces are not part of the project, so a run may lack them.
+    if report.skipped and not hasattr(report, "wasxfail") and "TERRACE_TRACES" not in str(report.longrepr):
         _skipped.append(report.nodeid)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _note(report)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.skipped and not hasattr(report, "wasxfail"):
-        _skipped.append(report.nodeid)
+    _note(report)
 
 
 @pytest.hookimpl(trylast=True)

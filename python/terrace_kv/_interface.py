@@ -312,6 +312,7 @@ class Order(Sized):
         ("by_layer", c_uint32),
         ("beside", c_void_p),
         ("beside_count", c_size_t),
+        ("use", c_uint64),
     ]
 
 
@@ -799,6 +800,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_leading": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_void_p]),
     "terrace_offload_contains": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_void_p]),
     "terrace_offload_find": (c_int32, [c_void_p, c_uint16, c_void_p, c_size_t, c_void_p, c_void_p]),
+    "terrace_offload_new_use": (c_int32, [c_void_p, c_void_p]),
     "terrace_offload_load": (c_int32, [c_void_p, POINTER(Order)]),
     "terrace_offload_store": (c_int32, [c_void_p, POINTER(Order)]),
     "terrace_offload_cancel": (c_int32, [c_void_p, c_uint64]),

@@ -164,6 +164,7 @@ class Order(TypedDict, total=False):
     after: int
     urgency: Urgency
     timeout: float | None
+    use: int
 
 
 class StoreOrder(Order, total=False):

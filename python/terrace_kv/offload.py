@@ -161,6 +161,7 @@ class OffloadCache(AnyCache):
         tenant: int = 0,
         timeout: float | None = None,
         shared: bool = False,
+        use: int = 0,
     ) -> None:
         """Brings blocks from storage, and if `shared` from the shared store, to the host tier. Does not wait; it is a job like
         load()."""
@@ -175,6 +176,7 @@ class OffloadCache(AnyCache):
             tenant=tenant,
             timeout=timeout,
             shared=shared,
+            use=use,
         )
 
     def pin(self, job: int, keys: Names, pool: int = 0) -> int:
@@ -184,6 +186,14 @@ class OffloadCache(AnyCache):
         with self._lock:
             check(lib.terrace_offload_pin(self._open(), job_number(job), pool_number(pool, made), made._array, made.count, byref(pinned)))
         return pinned.value
+
+    def new_use(self) -> int:
+        """A number for all orders of one request of the engine: with it, they are one use of their blocks. Otherwise a request that
+        stores its prefix in pieces seems to use it again and again, and the eviction policy learns that it comes back."""
+        use = c_uint64()
+        with self._lock:
+            check(lib.terrace_offload_new_use(self._open(), byref(use)))
+        return use.value
 
     def touch(self, keys: Names, pool: int = 0) -> None:
         """Records a use of the blocks, so that they are evicted later; the first key is evicted last. Keys that are not cached
@@ -210,25 +220,33 @@ class OffloadCache(AnyCache):
 
     # ---- blocks that the engine moves itself
 
-    def pin_slots(self, job: int, keys: Names, *, first: int = 0, pool: int = 0) -> list[int]:
-        """The same as pin(), and records a use of the blocks. Returns the slot of the host tier that holds each block from index
-        `first` on, or NO_SLOT. The engine may read these slots until it calls unpin()."""
-        _kept, order, slots = self._host_slots(job, keys, first, pool, 0)
+    def pin_slots(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, use: int = 0) -> list[int]:
+        """The same as pin(), and records a use of the blocks (`use`: new_use()). Returns the slot of the host tier that holds each
+        block from index `first` on, or NO_SLOT. The engine may read these slots until it calls unpin()."""
+        _kept, order, slots = self._host_slots(job, keys, first, pool, 0, use)
         with self._lock:
             check(lib.terrace_offload_pin_slots(self._open(), byref(order), slots))
         return slots[:]
 
     def reserve(
-        self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0, beside: Names | None = None
+        self,
+        job: int,
+        keys: Names,
+        *,
+        first: int = 0,
+        pool: int = 0,
+        tenant: int = 0,
+        beside: Names | None = None,
+        use: int = 0,
     ) -> list[int]:
         """Reserves slots of the host tier. The engine fills them itself, and then calls publish(). Returns the slot of each block
         from index `first` on, or NO_SLOT: the block is there already or is being brought, or there is no room. If all are
-        NO_SLOT, there is nothing to publish. `beside`: the same as for store().
+        NO_SLOT, there is nothing to publish. `beside`: the same as for store(); `use`: new_use().
 
         Raises:
             Busy: Too much is reserved.
         """
-        _kept, order, slots = self._host_slots(job, keys, first, pool, tenant)
+        _kept, order, slots = self._host_slots(job, keys, first, pool, tenant, use)
         beside_keys = None if beside is None else self._keys(beside)
         if beside_keys is not None:
             order.beside, order.beside_count = ctypes.addressof(beside_keys._array), beside_keys.count
@@ -325,13 +343,19 @@ class OffloadCache(AnyCache):
         return states.raw[: keys.count]
 
     def _host_slots(
-        self, job: int, keys: Names, first: int, pool: int, tenant: int
+        self, job: int, keys: Names, first: int, pool: int, tenant: int, use: int
     ) -> tuple[Keys, _interface.Order, ctypes.Array[c_uint32]]:
         """Makes an order for host slots, with the keys that it points to, and an array for the slots."""
         made = self._keys(keys)
         _check_first(first, made)
         order = _interface.Order(
-            id=job_number(job), keys=ctypes.addressof(made._array), count=made.count, first=first, pool=pool_number(pool, made), tenant=tenant
+            id=job_number(job),
+            keys=ctypes.addressof(made._array),
+            count=made.count,
+            first=first,
+            pool=pool_number(pool, made),
+            tenant=tenant,
+            use=in_range("use", use, c_uint64),
         )
         return made, order, (c_uint32 * (made.count - first))()
 
@@ -400,6 +424,7 @@ class OffloadCache(AnyCache):
         by_layer: bool = False,
         shared: bool = False,
         beside: Names | None = None,
+        use: int = 0,
     ) -> None:
         made = self._keys(keys)
         _check_first(first, made)
@@ -424,6 +449,7 @@ class OffloadCache(AnyCache):
             shared=int(shared),
             beside=None if beside_keys is None else ctypes.addressof(beside_keys._array),
             beside_count=0 if beside_keys is None else beside_keys.count,
+            use=in_range("use", use, c_uint64),
         )
         owners: list[Rows] = []
         try:

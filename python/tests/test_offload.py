@@ -396,6 +396,12 @@ def test_the_engine_fills_and_reads_rows_of_its_own_memory(mover: Mover) -> None
     assert pinned == [slots[1], NO_SLOT, slots[0]]
     assert mover.content(pinned[0]) == bytes([slots[1] + 1]) * BLOCK
     mover.cache.unpin(2)
+    use = mover.cache.new_use()
+    assert mover.cache.new_use() == use + 1
+    assert mover.cache.pin_slots(2, [b"a"], use=use) == [slots[0]]
+    mover.cache.unpin(2)
+    with pytest.raises(TerraceError, match="new_use"):
+        mover.cache.pin_slots(2, [b"a"], use=use + 10)
     with pytest.raises(NotFound):
         mover.cache.publish(1)
 

@@ -117,8 +117,8 @@ Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamR
 }
 
 Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots,
-                                        KeyOrder order) {
-  const Result<std::uint32_t> pinned = state_.manager.offload().pin(job, keys, order, pool, slots);
+                                        KeyOrder order, std::uint64_t use) {
+  const Result<std::uint32_t> pinned = state_.manager.offload().pin(job, keys, order, pool, slots, use);
   if (pinned && !slots.empty() && state_.offload_is_watched()) {
     state_.note_offload_asked(pool, keys.last(slots.size()), [&](std::size_t i) { return slots[i] != no_host_slot; });
   }
@@ -127,6 +127,11 @@ Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockK
 
 Result<void> OffloadCache::unpin(OffloadJobId job) {
   return state_.act([&](CacheManager& manager) { return manager.offload().unpin(job); });
+}
+
+std::uint64_t OffloadCache::new_use() {
+  state_.note_time();
+  return state_.manager.offload().new_use();
 }
 
 Result<void> OffloadCache::touch(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) {

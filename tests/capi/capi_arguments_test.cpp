@@ -237,6 +237,8 @@ void offload_calls(std::uint64_t seed) {
         order.count = any.below(blocks);
         order.first = any.number<std::uint32_t>(2);
         order.pool = static_cast<std::uint16_t>(any.number<std::uint16_t>(2) | (any.one_in(2) ? TERRACE_ALONE : 0U));
+        Arguments::judge(terrace_offload_new_use(cache, any.one_in(4) ? nullptr : &order.use));
+        if (any.one_in(4)) order.use = any.number<std::uint64_t>(8);
         Arguments::judge(terrace_offload_pin_slots(cache, &order, any.one_in(4) ? nullptr : host_slots.data()));
         std::uint32_t reserved = 0;
         if (any.one_in(2)) {

@@ -132,6 +132,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._hinting = Report(logger, "vLLM", "Terrace: keeping chunks as requests have asked")
         # The changes of the cache could not be read, or its events: no chunk is known to be there, or to come.
         self._blind = self._deaf = False
+        self._uses: dict[str, int] = {}  # by request: the number of its one use of its chunks
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
         self._changes = 0  # grows with each change of the cache
         self._shared = CacheLookups(self._cache, self._questions, self._finding) if "shared" in config else None
@@ -207,7 +208,7 @@ class TerraceOffloadingManager(OffloadingManager):
         jobs: list[int] = []
         for run in runs:
             jobs.append(self._new_job())
-            rows += self._cache.pin_slots(jobs[-1], self._keys_of(run), first=run.first)
+            rows += self._cache.pin_slots(jobs[-1], self._keys_of(run), first=run.first, use=self._use_of(req_context.req_id))
         if NO_SLOT in rows:
             for job in jobs:
                 self._cache.unpin(job)
@@ -264,7 +265,7 @@ class TerraceOffloadingManager(OffloadingManager):
             if before is not None and before not in ready and before not in pending:
                 continue
             job = self._new_job()
-            taken = self._reserving.attempt(None, self._reserve, job, run, hints.tenant)
+            taken = self._reserving.attempt(None, self._reserve, job, run, hints.tenant, req_context.req_id)
             if not taken:
                 full = full or taken is not None
                 continue
@@ -334,7 +335,7 @@ class TerraceOffloadingManager(OffloadingManager):
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Drops the record of the request. This is not a use of its chunks: its loads and stores were. Its hints count from now
+        """Drops the record of the request. This is not a use of its chunks: its loads and stores were one. Its hints count from now
         on, or once its stores have ended."""
         if (hints := self._hints.pop(req_context.req_id, None)) is not None:
             prefixes = [self._chains.prefix(chain, len(chain.keys)) for chain in self._chains.of(req_context.req_id)]
@@ -345,6 +346,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._chains.end(req_context.req_id)
         self._contexts.pop(req_context.req_id, None)
         self._computes.pop(req_context.req_id, None)
+        self._uses.pop(req_context.req_id, None)
         self._known.pop(req_context.req_id, None)
         self._fetched.pop(req_context.req_id, None)
         self._end_wish(self._wanted.pop(req_context.req_id, ()))
@@ -471,11 +473,12 @@ class TerraceOffloadingManager(OffloadingManager):
             return False
         return True
 
-    def _reserve(self, job: int, run: Run, tenant: int) -> list[int]:
+    def _reserve(self, job: int, run: Run, tenant: int, request: str) -> list[int]:
         """The rows of the chunks. Empty: too much is reserved."""
         beside = None if run.beside is None else self._chains.prefix(*run.beside)
         try:
-            return self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside, tenant=tenant)
+            use = self._use_of(request)
+            return self._cache.reserve(job, self._keys_of(run), first=run.first, beside=beside, tenant=tenant, use=use)
         except Busy:
             return []
 
@@ -489,6 +492,12 @@ class TerraceOffloadingManager(OffloadingManager):
     def _new_job(self) -> int:
         self._last_job += 1
         return self._last_job
+
+    def _use_of(self, request: str) -> int:
+        use = self._uses.get(request)
+        if use is None:
+            use = self._uses[request] = self._cache.new_use()
+        return use
 
     def _known_of(self, request: str, chain: Chain) -> int:
         known = self._known.get(request)
@@ -558,7 +567,7 @@ class TerraceOffloadingManager(OffloadingManager):
         for run, absent in zip(runs, before, strict=True):
             first = run.first - len(absent)
             job = self._new_job()
-            ordered = self._fetching.attempt(None, self._order, job, run, first)
+            ordered = self._fetching.attempt(None, self._order, job, run, first, request)
             if ordered is not False:
                 self._fetched.setdefault(request, set()).update(run.keys)
             if not ordered:
@@ -572,10 +581,11 @@ class TerraceOffloadingManager(OffloadingManager):
                 self._hoped.update(key for key in absent if key not in self._stored)
                 self._pending.update(absent)
 
-    def _order(self, job: int, run: Run, first: int) -> bool:
+    def _order(self, job: int, run: Run, first: int, request: str) -> bool:
         """Orders a fetch. False: too much is under way; when some of it has ended, there is room."""
         try:
-            self._cache.fetch(job, self._keys_of(run), first=first, shared=self._shared is not None)
+            shared = self._shared is not None
+            self._cache.fetch(job, self._keys_of(run), first=first, shared=shared, use=self._use_of(request))
         except Busy:
             if not self._fetches:
                 raise

@@ -11,6 +11,7 @@ namespace terrace {
 namespace {
 
 constexpr auto& no_more_orders = failure<Errc::stopped, "no orders are taken any more: stop_accepting() was called">;
+constexpr auto& no_such_use = failure<Errc::invalid_argument, "`use` is no number that new_use() has returned">;
 constexpr auto& no_such_job = failure<Errc::not_found, "there is no job of this id, or its `ended` event was polled">;
 
 }  // namespace
@@ -82,6 +83,7 @@ Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) 
 
 Result<void> OffloadJobs::check_keys(const OffloadOrder& order) const {
   if (!groups_.has(order.pool)) return no_such_pool;
+  if (order.use > state_.last_stamp) return no_such_use;
   if (order.first > order.keys.size()) return failure<Errc::invalid_argument, "`first` is more than the number of keys">;
   if (groups_.at(order.pool).named_copies().flat(order.key_order) && order.first > 0) {
     return failure<Errc::invalid_argument, "`first` must be 0, because the keys stand alone">;
@@ -97,16 +99,19 @@ Result<void> OffloadJobs::check_keys(const OffloadOrder& order) const {
   return {};
 }
 
-/// Takes the stamps for a use of `keys` blocks. Blocks that stand alone are used one after the other, so each gets its own stamp.
-/// Returns the first one.
-std::uint64_t OffloadJobs::new_stamps(std::size_t keys) { return state_.new_stamps(std::max<std::size_t>(keys, 1)); }
+/// Returns the first stamp for a use of `keys` blocks. A prefix is used at once; `use` is the stamp if it is not 0. Blocks that
+/// stand alone are used one after the other, so each gets its own stamp.
+std::uint64_t OffloadJobs::stamp_of(std::uint64_t use, std::size_t keys, KeyOrder order, PoolId pool) {
+  if (groups_.at(pool).named_copies().flat(order)) return state_.new_stamps(std::max<std::size_t>(keys, 1));
+  return use != 0 ? use : state_.new_stamps();
+}
 
 Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) {
   if (const Result<void> checked = check(order, direction); !checked) {
     return refuse(checked.error());
   }
   jobs_.emplace(order.id, Job{order.pool, direction, order.slots.empty() && order.first < order.keys.size()});
-  const std::uint64_t stamp = new_stamps(order.keys.size());
+  const std::uint64_t stamp = stamp_of(order.use, order.keys.size(), order.key_order, order.pool);
   TieredPool& pool = groups_.at(order.pool);
   std::optional<TimePoint> shared_until;
   if (order.shared && state_.shared_usable) shared_until = state_.now + state_.config.shared.read_timeout;
@@ -139,10 +144,11 @@ Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, 
 }
 
 Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
-                                       std::span<SlotId> slots) {
+                                       std::span<SlotId> slots, std::uint64_t use) {
   if (stopped_) return no_more_orders;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (!groups_.has(pool)) return no_such_pool;
+  if (use > state_.last_stamp) return no_such_use;
   if (slots.size() > keys.size()) return failure<Errc::invalid_argument, "there are more `slots` than keys">;
   if (pins_.contains(job)) return failure<Errc::duplicate_request, "there is a pin of this id: end it with unpin() first">;
   const NamedCopies& copies = groups_.at(pool).named_copies();
@@ -167,7 +173,7 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
     const auto blocks = static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
     state_.offload_totals.loads += blocks;
     state_.offload_totals.loaded_host += blocks;
-    groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
+    groups_.at(pool).use_named(keys, order, stamp_of(use, keys.size(), order, pool));
   }
   pins_.emplace(job, Pin{pool, std::exchange(found_, {}), meant});
   pinned_ += meant;
@@ -182,7 +188,7 @@ Result<void> OffloadJobs::unpin(OffloadJobId job) {
 
 Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool) {
   if (!groups_.has(pool)) return no_such_pool;
-  groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
+  groups_.at(pool).use_named(keys, order, stamp_of(0, keys.size(), order, pool));
   return {};
 }
 
@@ -220,7 +226,8 @@ Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<
     return failure<Errc::no_room, "too many blocks are reserved (OffloadLimits::pinned_blocks): publish() some first">;
   }
   if (const Result<void> chained = pool.named_copies().check(order, Direction::swap_out); !chained) return chained.error();
-  Reservation reservation{order.pool, pool.named_copies().reserve(order, new_stamps(order.keys.size()), slots)};
+  const std::uint64_t stamp = stamp_of(order.use, order.keys.size(), order.key_order, order.pool);
+  Reservation reservation{order.pool, pool.named_copies().reserve(order, stamp, slots)};
   const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
   if (blocks > 0) reservations_.emplace(order.id, std::move(reservation));
   reserved_ += blocks;

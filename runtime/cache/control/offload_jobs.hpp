@@ -43,8 +43,9 @@ class OffloadJobs {
   /// except for the errors of the device.
   [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
-                                          std::span<SlotId> slots);
+                                          std::span<SlotId> slots, std::uint64_t use);
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
+  [[nodiscard]] std::uint64_t new_use() { return state_.new_stamps(); }
   Result<void> touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool);
   Result<void> end_request(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::uint64_t output_tokens);
   Result<void> expect_use(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, Duration in);
@@ -93,7 +94,7 @@ class OffloadJobs {
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
   [[nodiscard]] Result<void> check_keys(const OffloadOrder& order) const;
   [[nodiscard]] std::optional<BlockRef> block_of(std::size_t i, bool flat) const;
-  [[nodiscard]] std::uint64_t new_stamps(std::size_t keys);
+  [[nodiscard]] std::uint64_t stamp_of(std::uint64_t use, std::size_t keys, KeyOrder order, PoolId pool);
   void end_pin(OffloadJobId job);
 
   ManagerState& state_;

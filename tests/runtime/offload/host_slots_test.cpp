@@ -1,5 +1,6 @@
 #include "tests/runtime/ends_policy.hpp"
 #include "tests/runtime/offload/offload_fixture.hpp"
+#include "tests/runtime/watching_lru.hpp"
 
 #include <algorithm>
 #include <span>
@@ -199,6 +200,69 @@ TEST_F(OffloadHostSlots, touched_blocks_stay_and_the_first_of_them_longest) {
   fill(3, names({5, 6, 7}), 5);
   EXPECT_EQ(look_up(names({1, 2, 3, 4})), (std::vector{host, miss, miss, miss}));
   EXPECT_EQ(offload->touch(names({1}), PoolId{5}).error(), Errc::invalid_argument);
+}
+
+/// LRU that notes each use: its stamp, and the blocks to which it is new. The list must outlive it.
+class StampsPolicy final : public test::WatchingLru {
+ public:
+  struct Noted {
+    std::uint64_t stamp = 0;
+    std::size_t blocks = 0;
+    friend bool operator==(const Noted&, const Noted&) = default;
+  };
+  explicit StampsPolicy(std::vector<Noted>& noted) : noted_{noted} {}
+
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override {
+    noted_.push_back({stamp, blocks.end() - std::max(blocks.begin, std::min(known, blocks.end()))});
+  }
+
+ private:
+  std::vector<Noted>& noted_;
+};
+
+/// Policies count age in stamps: a prefix takes one, however long it is, and a request that uses it in pieces takes no further.
+TEST_F(OffloadHostSlots, the_orders_of_a_request_are_one_use) {
+  using Noted = StampsPolicy::Noted;
+  std::vector<Noted> noted;
+  ManagerConfig config = sizes(8, KeyOrder::prefix);
+  config.policy = [&](std::uint32_t) { return std::make_unique<StampsPolicy>(noted); };
+  make(config);
+  const auto store = [&](std::uint64_t id, const std::vector<BlockKey>& keys, std::uint64_t use) {
+    std::vector<SlotId> to(keys.size());
+    OffloadOrder wanted = order_of(id, keys);
+    wanted.use = use;
+    ASSERT_TRUE(offload->reserve(wanted, to).has_value());
+    ASSERT_TRUE(offload->publish(OffloadJobId{id}, true).has_value());
+  };
+  store(1, names({1, 2, 3}), 0);
+  store(2, names({1, 2, 3, 4}), 0);
+  ASSERT_EQ(noted.size(), 2U);
+  const std::uint64_t first = noted[0].stamp;
+  EXPECT_EQ(noted, (std::vector{Noted{first, 3}, Noted{first + 1, 4}})) << "two requests, if nobody says otherwise";
+  noted.clear();
+  const std::uint64_t use = offload->new_use();
+  EXPECT_EQ(use, first + 2);
+  ASSERT_TRUE(offload->touch(names({1})).has_value());  // by another request
+  noted.clear();
+  std::vector<SlotId> at(4);
+  ASSERT_TRUE(offload->pin(OffloadJobId{9}, names({1, 2, 3, 4}), {}, at, KeyOrder::prefix, use).has_value());
+  ASSERT_TRUE(offload->unpin(OffloadJobId{9}).has_value());
+  store(3, names({1, 2, 3, 4, 5}), use);
+  store(4, names({1, 2, 3, 4, 5, 6}), use);
+  ASSERT_FALSE(noted.empty());
+  EXPECT_EQ(noted[0], (Noted{use, 3})) << "block 1 was used later";
+  std::size_t again = 0;  // of the two added blocks at most
+  for (const Noted& each : std::span{noted}.subspan(1)) {
+    EXPECT_EQ(each.stamp, use);
+    again += each.blocks;
+  }
+  EXPECT_LE(again, 2U);
+  OffloadOrder wrong = order_of(5, names({7}));
+  wrong.use = use + 100;
+  EXPECT_EQ(offload->store(wrong).error(), Errc::invalid_argument);
+  EXPECT_EQ(offload->pin(OffloadJobId{9}, names({1}), {}, {}, KeyOrder::prefix, use + 100).error(), Errc::invalid_argument);
+  offload.reset();
+  cache.reset();  // the policies refer to the list
 }
 
 /// Only blocks that are the last of their prefix tell of requests; blocks that stand alone do not.

@@ -193,6 +193,7 @@ void OffloadWorld::order(bool load) {
   job.clears = clears_;
   order.urgency = static_cast<Urgency>(random_.below(urgency_count));
   order.by_layer = random_.chance(0.5);
+  if (random_.chance(0.3)) order.use = offload_->new_use() - random_.below(2);  // a new one, or the last one
   if (options_.shared) order.shared = random_.chance(0.8);
   if (!options_.exact && random_.chance(options_.streams_freeze ? 0.7 : 0.3)) {
     order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(options_.streams_freeze ? 60 : 300)};

@@ -246,6 +246,7 @@ void OffloadWorld::reserve() {
   order.beside = beside;
   if (order.key_order == KeyOrder::prefix && options_.order == KeyOrder::prefix && random_.chance(0.3))
     order.first = static_cast<std::uint32_t>(random_.below(keys.size()));
+  if (random_.chance(0.3)) order.use = offload_->new_use() - random_.below(2);
   std::vector<SlotId> slots(keys.size() - order.first);
   const Result<std::uint32_t> reserved = offload_->reserve(order, slots);
   if (!reserved) {
