@@ -11,7 +11,7 @@ from vllm_modules import keys
 
 from vllm.v1.kv_offload.base import ReqContext  # isort: skip
 
-from terrace_kv.vllm.hints import NO_HINTS, Hints, WrongHint, hints_of, tenant_number
+from terrace_kv.vllm.hints import NO_HINTS, HintReader, Hints, WrongHint, hints_of, tenant_number
 
 
 @pytest.fixture
@@ -54,6 +54,18 @@ def test_hints_are_counted_and_wrong_ones_are_ignored(engine: Engine) -> None:
     counts = engine.manager._metrics.counts
     assert (counts.hints, counts.hints_wrong) == (1, 1)
     assert cached(engine, keys(2, 100)) == 2
+
+
+def test_a_wrong_hint_is_a_short_line_a_minute() -> None:
+    said: list[str] = []
+    reader = HintReader(said.append)
+    long = "x" * 3_000_000
+    for given in ({"terrace": long}, {"terrace": {long: 1}}, {"terrace": {"tenant": [long]}}, {"terrace": {"priority": long}}, [long]):
+        reader._silent_until = 0.0
+        for _ in range(100):
+            assert reader.read(ReqContext(req_id=long, kv_transfer_params=given), long) is NO_HINTS
+    assert reader.wrong == 500 and len(said) == 5 and max(map(len, said)) < 400
+    assert "kv_transfer_params is" in said[-1]
 
 
 def test_a_hint_counts_although_chunks_are_stored_after_the_end_of_their_request(engine: Engine) -> None:

@@ -281,6 +281,16 @@ def test_what_a_connector_loads_in_a_step_is_shared_after_it(manager_of: Any) ->
     assert manager.get_computed_blocks(other)[1] == 96
 
 
+def test_tokens_that_are_computed_again_are_not_shared(manager_of: Any) -> None:
+    """Modules that predict several tokens compute the last ones of a chunk again with the next."""
+    manager = manager_of(20, num_prefill_lookahead=3)
+    request = a_request("a", tokens(66))
+    admit(manager, request, 64)
+    assert manager.get_computed_blocks(a_request("b", tokens(66)))[1] == 48
+    manager.allocate_slots(request, 2)
+    assert manager.get_computed_blocks(a_request("b", tokens(66)))[1] == 64
+
+
 def test_a_draft_model_computes_the_last_block_again(manager_of: Any) -> None:
     manager = manager_of(20, use_eagle=True)
     admit(manager, a_request("a", tokens(64)))
@@ -476,15 +486,19 @@ def test_caching_can_be_off(manager_of: Any) -> None:
     assert manager.usage == 0.0
 
 
-@pytest.mark.parametrize("hint, kept", [({"session": "ended"}, "other"), ({}, "first")])
-def test_a_session_that_has_ended_goes_first(manager_of: Any, hint: dict[str, Any], kept: str) -> None:
-    """`first` was used last, so it stays, unless its session has ended."""
+ENDED = {"session": "ended"}
+
+
+@pytest.mark.parametrize("hint, finished, kept", [(ENDED, True, "other"), ({}, True, "first"), (ENDED, False, "first")])
+def test_a_session_that_has_ended_goes_first(manager_of: Any, hint: dict[str, Any], finished: bool, kept: str) -> None:
+    """`first` was used last, so it stays, unless its session has ended. A request that is preempted has not ended."""
     manager = manager_of(9, terrace={"policy": "adaptive"})
     for name, start in ("other", 500), ("first", 0):
         extra = {"kv_transfer_params": {"terrace": hint}} if hint and name == "first" else None
         request = a_request(name, tokens(64, start), extra=extra)
         admit(manager, request)
-        finish(manager, request)
+        request.status = RequestStatus.FINISHED_STOPPED if finished or name == "other" else RequestStatus.PREEMPTED
+        manager.free(request)
     admit(manager, a_request("new", tokens(64, 900)))
     found = {
         name: manager.get_computed_blocks(a_request("again", tokens(65, start)))[1]

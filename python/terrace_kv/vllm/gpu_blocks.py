@@ -22,9 +22,10 @@ from .._keys import KEY_BYTES, Keys
 from .._offload_types import ChangeKind
 from .._report import Report
 from ..cache import Cache, Request
-from .hints import NO_HINTS, WrongHint, hints_of
+from .hints import HintReader
 
 logger = init_logger("vllm." + __name__)
+HINTS = HintReader(lambda line: logger.warning("Terrace: %s", line))
 NULL_BLOCK = 0
 FOUND = KVCacheBlock(block_id=-1)
 """Stands for a block that a look-up has found: its number is known when the request gets it."""
@@ -152,11 +153,7 @@ class Lease:
         if not self.request.is_finished():
             report.attempt(None, self.held.release, 0)
             return
-        hints = NO_HINTS
-        try:
-            hints = hints_of(self.request)
-        except WrongHint as error:
-            logger.warning_once("Terrace: %s", str(error))
+        hints = HINTS.read(self.request, self.request.request_id)
         held, written = self.held, self.request.num_output_tokens
         report.attempt(
             None, lambda: held.release(0, output_tokens=written, ended=hints.ended, returns_in=hints.returns_in)

@@ -15,7 +15,9 @@ The same as a KV hint of vLLM: an action of the type "terrace.session", whose pa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from reprlib import repr as short
 from typing import Any, NamedTuple
 
 from vllm.v1.kv_offload.base import ReqContext
@@ -29,6 +31,7 @@ LONGEST = 3600.0
 _LATEST = 1e9
 """The latest return, in seconds: 31 years."""
 _USUAL_TIME = 600.0
+_SILENT = 60.0  # seconds between two lines in the log
 
 
 class Hints(NamedTuple):
@@ -63,12 +66,40 @@ def hints_of(context: ReqContext) -> Hints:
     Raises:
         WrongHint: Some of it has no meaning.
     """
-    given = (context.kv_transfer_params or {}).get(FIELD)
+    params = context.kv_transfer_params
+    if params is not None and not isinstance(params, Mapping):
+        raise WrongHint(f"kv_transfer_params is {short(params)}, must be an object")
+    given = (params or {}).get(FIELD)
     if given is None:
         envelope = getattr(context, "kv_hints", None)
         actions = () if envelope is None else envelope.actions
         given = next((action.payload for action in actions if action.action_type == ACTION), None)
     return NO_HINTS if given is None else _read(given)
+
+
+class HintReader:
+    """Reads the hints of requests. Clients write them, so a wrong one is a short line in the log, at most once a minute.
+
+    Args:
+        say: Takes the line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._silent_until = 0.0
+        self.wrong = 0
+        """Number of requests with wrong hints."""
+
+    def read(self, context: Any, request: str) -> Hints:
+        """What the request says; NO_HINTS if some of it has no meaning."""
+        try:
+            return hints_of(context)
+        except WrongHint as wrong:
+            self.wrong += 1
+            if time.monotonic() >= self._silent_until:
+                self._silent_until = time.monotonic() + _SILENT
+                self._say(f"request {short(request)}: {wrong}; such hints are ignored ({self.wrong} so far)")
+            return NO_HINTS
 
 
 def tenant_number(name: str) -> int:
@@ -78,11 +109,11 @@ def tenant_number(name: str) -> int:
 
 def _read(given: Any) -> Hints:
     if not isinstance(given, Mapping) or not given:
-        raise WrongHint(f"{FIELD} is {given!r}, must be an object with some of {', '.join(_READERS)}")
+        raise WrongHint(f"{FIELD} is {short(given)}, must be an object with some of {', '.join(_READERS)}")
     hints = NO_HINTS
     for name, value in given.items():
         if name not in _READERS:
-            raise WrongHint(f"{FIELD} has {name!r}; there are {', '.join(_READERS)}")
+            raise WrongHint(f"{FIELD} has {short(name)}; there are {', '.join(_READERS)}")
         hints = hints._replace(**_READERS[name](name, value))
     if hints.ended and hints.returns_in is not None:
         raise WrongHint(f"{FIELD} says that the session has ended, and when it returns; give one of the two")
@@ -92,7 +123,7 @@ def _read(given: Any) -> Hints:
 
 
 def _wrong(name: str, value: Any, right: str) -> WrongHint:
-    return WrongHint(f"{FIELD}.{name} is {value!r}, must be {right}")
+    return WrongHint(f"{FIELD}.{name} is {short(value)}, must be {right}")
 
 
 def _session(name: str, value: Any) -> dict[str, Any]:

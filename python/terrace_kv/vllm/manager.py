@@ -34,7 +34,7 @@ from ..offload import OffloadCache
 from . import metrics
 from .chains import Chain, Chains, Run, Window
 from .guard import LoadGuard
-from .hints import NO_HINTS, Hints, WrongHint, hints_of, tenant_number
+from .hints import NO_HINTS, HintReader, Hints, tenant_number
 from .looking import CacheLookups, Question
 
 logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
@@ -124,7 +124,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._hints: dict[str, Hints] = {}  # by request: what it has told, if anything
         self._storing: dict[str, int] = {}  # by request: its stores that have not ended
         self._late_hints: dict[str, tuple[Hints, list[Keys]]] = {}  # of finished requests whose stores have not ended
-        self._told_wrong = False
+        self._hint_reader = HintReader(lambda line: logger.warning("Terrace: %s", line))
         self._finding = Report(logger, "vLLM", "Terrace: looking chunks up")
         self._fetching = Report(logger, "vLLM", "Terrace: fetching chunks from below host memory")
         self._reserving = Report(logger, "vLLM", "Terrace: storing chunks")
@@ -321,17 +321,11 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """Reads the hints of the request. Returns an empty context."""
-        try:
-            hints = hints_of(req_context)
-        except WrongHint as wrong:
-            self._metrics.counts.hints_wrong += 1
-            if not self._told_wrong:
-                self._told_wrong = True
-                logger.warning("Terrace: request %s: %s; such hints are ignored", req_context.req_id, wrong)
-        else:
-            if hints is not NO_HINTS:
-                self._metrics.counts.hints += 1
-                self._hints[req_context.req_id] = hints
+        hints = self._hint_reader.read(req_context, req_context.req_id)
+        self._metrics.counts.hints_wrong = self._hint_reader.wrong
+        if hints is not NO_HINTS:
+            self._metrics.counts.hints += 1
+            self._hints[req_context.req_id] = hints
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
