@@ -64,6 +64,18 @@ def write(directory: Path, seed: int = 0, window: int = 0) -> Path:
     return directory
 
 
+def write_tokenizer(directory: Path) -> Path:
+    """Adds a tokenizer to the model, which an HTTP server needs: the words "t0", "t1" and so on."""
+    words = {f"t{i}": i for i in range(VOCABULARY)}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+                 "model": {"type": "WordLevel", "vocab": words, "unk_token": "t0"}}  # fmt: skip
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "t0"})
+    )
+    return directory
+
+
 def _write_safetensors(file: Path, tensors: dict[str, np.ndarray]) -> None:
     header: dict[str, object] = {}
     at = 0
