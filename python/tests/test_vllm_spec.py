@@ -481,7 +481,7 @@ def test_memory_does_not_grow_with_what_has_gone(engine: Engine) -> None:
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no option 'capcity'"):
+    with pytest.raises(ValueError, match="'capcity' is no option of TerraceOffloadingSpec; did you mean 'capacity'"):
         Engine(capcity="1GiB")
     with pytest.raises(ValueError, match="path and capacity belong together"):
         Engine(path=None, capacity="1GiB")

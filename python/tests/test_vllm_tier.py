@@ -19,7 +19,7 @@ from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: s
 from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
-from terrace_kv import Busy, InvalidArgument
+from terrace_kv import Busy
 from terrace_kv.vllm import TerraceTier
 
 REQUEST = ReqContext(req_id="a request")
@@ -468,8 +468,12 @@ def test_the_end_twice(engine: Engine) -> None:
 
 
 def test_a_wrong_option_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="flush-intervall.*flush-interval"):
+    with pytest.raises(ValueError, match="'flush_intervall' is no option of TerraceTier; did you mean 'flush_interval'"):
         Engine(tmp_path, flush_intervall="1s")
+    with pytest.raises(ValueError, match="'capcity' is no option of TerraceTier; did you mean 'capacity'"):
+        Engine(tmp_path, capcity="1GiB")
+    with pytest.raises(ValueError, match='"capacity" must be the disk space of all directories'):
+        Engine(tmp_path, capacity=None)
 
 
 def test_operators_see_the_store_of_a_tier(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager, SlidingWindowManager
 
+from .._vllm_options import check_scheduler
 from .gpu_manager import GpuManager
 
 logger = init_logger("vllm." + __name__)
@@ -72,9 +73,7 @@ def terrace_options(vllm_config: Any) -> dict[str, Any]:
     """What --additional-config says for Terrace."""
     given = vllm_config.additional_config
     options = dict(given.get("terrace", {})) if isinstance(given, dict) else {}
-    for name in ("pool", "group", "rank", "storage", "shared", "caching", "engine-owns-slots", "hash-unit", "request-units-max"):
-        if name in options:
-            raise ValueError(f"TerraceScheduler: {name} in additional_config: vLLM decides it, or its offloading connector")
+    check_scheduler(options)
     return options
 
 

@@ -9,16 +9,12 @@ from vllm.v1.kv_offload.base import OffloadingManager
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
+from .._vllm_options import check_spec
 from . import metrics
 from .manager import TerraceOffloadingManager
 from .names import chunk_namespace, groups_of, store_label, store_name
 
 logger = init_logger("vllm." + __name__)
-
-_OPTIONS = (
-    "path", "capacity", "shared", "weights_revision", "weights_fixed", "keep_storage", "attention_backend", "adapters",
-    "prefill_speed", "tenants", "config",
-)  # fmt: skip
 
 
 class TerraceOffloadingSpec(TieringOffloadingSpec):
@@ -55,14 +51,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
         super().__init__(config)
         self._manager: OffloadingManager | None = None
         self._options = dict(self.extra_config.get("terrace", {}))
-        for name in self._options:
-            if name not in _OPTIONS:
-                raise ValueError(f"terrace: there is no option {name!r}; there are {', '.join(_OPTIONS)}")
-        if ("path" in self._options) != ("capacity" in self._options):
-            raise ValueError("terrace: path and capacity belong together; give both, or none for host memory alone")
-        for name in ("secondary_tiers", "eviction_policy", "cache_policy_module_path", "store_threshold"):
-            if self.extra_config.get(name):
-                raise ValueError(f"{name} belongs to vLLM's own manager, and has no meaning with TerraceOffloadingSpec")
+        check_spec(self.extra_config)
 
     def get_manager(self) -> OffloadingManager:
         """The manager, for the scheduler."""

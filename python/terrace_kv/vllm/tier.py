@@ -24,6 +24,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from .._library import Busy
 from .._minute import Minute
 from .._report import Report
+from .._vllm_options import check_tier
 from ..store import EventKind, Health, Result, Store
 from . import metrics
 from .guard import LoadGuard
@@ -83,8 +84,8 @@ class TerraceTier(SecondaryTierManager):
         tier_type: str,
         backpressure_detector: Any = None,
         *,
-        path: str | list[str],
-        capacity: int | str,
+        path: str | list[str] = "",
+        capacity: int | str | None = None,
         weights_revision: str | None = None,
         attention_backend: str | None = None,
         adapters: list[str] | None = None,
@@ -97,6 +98,8 @@ class TerraceTier(SecondaryTierManager):
         shutdown_timeout: float = 60.0,
         **storage: Any,
     ) -> None:
+        check_tier({"path": path, "capacity": capacity, **storage})
+        assert capacity is not None
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality(locality) if locality is not None else None
         config = offloading_spec.config
