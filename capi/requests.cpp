@@ -86,6 +86,7 @@ AcquireRequest read_acquire(const terrace_cache& cache, const terrace_acquire& g
   if (given.units > 0) to.units = HashUnits{given.units};
   if (has(TERRACE_ACQUIRE_HITS_MAX)) to.hit_units_max = std::min(to.hit_units_max, HashUnits{given.hit_units_max});
   if (has(TERRACE_ACQUIRE_NEW_UNITS_MAX)) to.new_units_max = HashUnits{given.new_units_max};
+  to.room_left = given.room_left;
   to.external_units = HashUnits{given.external_units};
   to.encoder_tokens = given.encoder_tokens;
   to.drop_last_hit = has(TERRACE_ACQUIRE_DROP_LAST_HIT);

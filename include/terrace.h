@@ -545,10 +545,12 @@ typedef struct terrace_offload_statistics {
   uint64_t shared_off;  ///< 1: since a clear, the shared store is not used
   uint64_t loads;       ///< blocks ordered; once all jobs have ended, the sum of loaded_*, load_misses and load_failures
   uint64_t stores;      ///< blocks ordered; likewise the sum of stored, already_there, store_full and store_failures
-  uint64_t asked;       ///< keys in queries
-  uint64_t found;       ///< the part of `asked` that were hits
-  uint64_t link_down;   ///< 1: copies between device and host fail, so none are started
-  uint64_t cleared;     ///< as in terrace_cache_statistics
+  /// Keys in queries. For an engine that moves blocks itself (terrace_offload_reserve()), which may ask again and again: blocks
+  /// that it has pinned or reserved.
+  uint64_t asked;
+  uint64_t found;      ///< the part of `asked` that were hits
+  uint64_t link_down;  ///< 1: copies between device and host fail, so none are started
+  uint64_t cleared;    ///< as in terrace_cache_statistics
   /// Transfers, reads and writes that have started and have not ended.
   uint64_t transfers_in_flight;
 } terrace_offload_statistics;
@@ -621,7 +623,8 @@ typedef struct terrace_acquire {
   uint32_t encoder_tokens;
   uint32_t farthest;  ///< source; 0: any
   uint32_t flags;     ///< TERRACE_ACQUIRE_...
-  uint32_t reserved;
+  /// Device slots of each pool that must be left, free or evictable, when the request has its own; otherwise TERRACE_NO_ROOM.
+  uint32_t room_left;
   uint64_t tenant;   ///< with a chain, 0 stands for the tenant of the chain
   int64_t deadline;  ///< of all waits; 0 or TERRACE_NEVER: none
 } terrace_acquire;

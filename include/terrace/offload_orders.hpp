@@ -124,7 +124,9 @@ struct OffloadTotals {
   // and load_failures, and `stores` is the sum of stored, already_there, store_full and store_failures.
   std::uint64_t loads = 0;
   std::uint64_t stores = 0;
-  // Queries: OffloadCache::look_up, leading and bitmap, and find() once it has an answer.
+  // Queries: OffloadCache::look_up, leading and bitmap, and find() once it has an answer. An engine that moves blocks itself may
+  // ask again and again before it does: once it has used slots of the host tier, the blocks that it pins and reserves count
+  // instead.
   std::uint64_t asked = 0;  ///< keys
   std::uint64_t found = 0;  ///< the part of `asked` that are hits; for leading() and find(), only the leading hits
 };

@@ -141,6 +141,9 @@ struct TERRACE_API AcquireRequest {
   /// The farthest source from which blocks are loaded. Blocks that only farther sources have are computed, and then cached as
   /// usual. The default allows every source that this header knows. A value that the library does not know allows all sources.
   Source farthest_source = all_sources.back();
+  /// Device slots of each pool that must be left, free or evictable, when the request has its own: for the rest of its prompt, or
+  /// in reserve. Otherwise it is refused with no_room, so a caller need not acquire it to see what is left.
+  std::uint32_t room_left = 0;
   /// True if the request was preempted before and is acquired again. It is counted in separate totals.
   bool preempted = false;
   /// The tenant: the first eight bytes of the root key (BlockKey::prefix64). Stored with the blocks, for statistics and jobs.

@@ -154,7 +154,7 @@ def test_each_token_is_read_where_it_was_written(
     seed = random.Random(drafts)
     worker, pending = Worker(windows, 7), deque[Any]()
     requests: dict[str, Request] = {}
-    ended = {"preempted": 0, "hits": 0}
+    ended = {"preempted": 0, "hits": 0, "new": 0, "resumed": 0}
     for turn in range(900):
         if turn < 700 and scheduler.get_num_unfinished_requests() < 8:
             prompt = [seed.randrange(3)] * (BLOCK * seed.randrange(1, 6)) + [
@@ -170,6 +170,8 @@ def test_each_token_is_read_where_it_was_written(
         step = scheduler.schedule()
         for new in step.scheduled_new_reqs:
             ended["hits"] += new.num_computed_tokens
+        ended["new"] += len(step.scheduled_new_reqs)
+        ended["resumed"] += len(step.scheduled_cached_reqs.resumed_req_ids)
         if step.total_num_scheduled_tokens:
             pending.append((step, worker.run(step)))
         if len(pending) == 2 or (pending and not step.total_num_scheduled_tokens):
@@ -184,6 +186,8 @@ def test_each_token_is_read_where_it_was_written(
         for token in request.output_token_ids:
             assert token == next_token(sequence)
             sequence.append(token)
+    counts = scheduler.kv_cache_manager.coordinator.cache.statistics()
+    assert (counts["requests"], counts["preempted"]) == (ended["new"], ended["resumed"]), "tries are counted apart"
     assert scheduler.kv_cache_manager.usage == 0.0 and scheduler.reset_prefix_cache()
     scheduler.shutdown()
 

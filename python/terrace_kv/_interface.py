@@ -407,7 +407,7 @@ class Acquire(Sized):
         ("encoder_tokens", c_uint32),
         ("farthest", c_uint32),
         ("flags", c_uint32),
-        ("reserved", c_uint32),
+        ("room_left", c_uint32),
         ("tenant", c_uint64),
         ("deadline", c_int64),
     ]

@@ -429,6 +429,7 @@ class Cache(AnyCache):
         units: int = 0,
         hit_units_max: int | None = None,
         new_units_max: int | None = None,
+        room_left: int = 0,
         external_units: int = 0,
         encoder_tokens: int = 0,
         drop_last_hit: bool = False,
@@ -447,6 +448,8 @@ class Cache(AnyCache):
             units: All blocks that it needs now, lookahead included; 0: those of the prompt.
             hit_units_max: The most blocks from the cache.
             new_units_max: The most blocks to allocate now in addition to cached ones: the first chunk of a prompt.
+            room_left: Device slots of each pool that must be left, free or evictable, when the request has its own: for the
+                rest of its prompt, or in reserve.
             external_units: Blocks after the cached ones that are filled from elsewhere.
             encoder_tokens: For groups with cross attention.
             drop_last_hit: Uses one cached block less than was found, for speculative decoding with a draft model.
@@ -477,6 +480,8 @@ class Cache(AnyCache):
         if new_units_max is not None:
             flags |= _NEW_UNITS_MAX
             given.new_units_max = in_range("new_units_max", new_units_max, c_uint32)
+        if room_left:
+            given.room_left = in_range("room_left", room_left, c_uint32)
         if external_units:
             given.external_units = in_range("external_units", external_units, c_uint32)
         if encoder_tokens:

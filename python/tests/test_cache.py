@@ -223,6 +223,8 @@ def test_a_request_says_what_it_takes(engine):
     assert found(hit_units_max=1) == (1, 0, 5)
     assert found(drop_last_hit=True) == (3, 0, 3)
     assert found(external_units=1) == (4, 1, 1)
+    with pytest.raises(Busy):
+        engine.cache.acquire(Chain(ROOT, UNIT, range(24)), new_units_max=0, room_left=engine.cache.device_room() - 3)
     with engine.cache.acquire(Chain(ROOT, UNIT, range(24)), new_units_max=1) as request:
         assert len(request.block_table()) == 5
         request.release(0)

@@ -190,6 +190,20 @@ def test_a_prefix_that_many_requests_have_stays(engine: Engine) -> None:
     assert Request(engine, keys(3)[:1] + keys(1, 100)).look_up() == [HIT, MISS], "the prefix is another one"
 
 
+def test_the_hit_rate_is_that_of_chunks_that_are_loaded_however_long_a_request_waits(tmp_path: Path) -> None:
+    made = Engine(tmp_path)
+    Request(made, keys(4)).run()
+    made.settle()
+    Request(made, keys(8, 100)).run()
+    again = Request(made, keys(5))
+    for _ in range(10):
+        again.look_up()
+    assert again.run() == 4
+    counts = made.counts()
+    assert (counts["asked"], counts["found"]) == (4 + 4 + 8 + 4 + 1, 4), "the first question, and then what is moved"
+    made.close()
+
+
 def test_no_chunk_is_kept_behind_one_that_is_absent(engine: Engine) -> None:
     first = Request(engine, keys(8))
     assert first.run() == 0

@@ -467,6 +467,26 @@ def test_an_error_of_the_cache_is_none_of_vllm(manager_of: Any, call: str, monke
         assert hit == 5 * BLOCK
 
 
+def test_tries_of_a_waiting_request_are_no_requests(manager_of: Any) -> None:
+    """Its 5 hits, which nobody holds, are in the room that it needs for the 7 blocks after them."""
+    manager = manager_of(21)
+    first, running = a_request("first", tokens(5 * BLOCK)), a_request("running", tokens(12 * BLOCK, 1000))
+    admit(manager, first)
+    finish(manager, first)
+    admit(manager, running)
+    before = manager.coordinator.cache.statistics()
+    waiting = a_request("waiting", tokens(12 * BLOCK))
+    for _ in range(10):
+        assert manager.get_computed_blocks(waiting)[1] == 5 * BLOCK and admit(manager, waiting) is None
+    tried = manager.coordinator.cache.statistics()
+    names = "requests", "asked", "found_device", "missed", "preempted"
+    assert [tried[name] for name in names] == [before[name] for name in names]
+    finish(manager, running)
+    assert admit(manager, waiting) is not None
+    admitted = manager.coordinator.cache.statistics()
+    assert [admitted[name] - before[name] for name in names] == [1, 12 * BLOCK, 5 * BLOCK, 7 * BLOCK, 0]
+
+
 def test_statistics(manager_of: Any) -> None:
     manager = manager_of(10)
     request = a_request("a", tokens(40))

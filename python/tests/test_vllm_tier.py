@@ -102,6 +102,8 @@ def test_chunks_come_back(engine: Engine) -> None:
     loaded = engine.finish(keys(3), [7, 9, 8], load=True)
     assert loaded.success and loaded.transfer_bytes == 3 * ROW
     assert [engine.rows[row].tobytes() for row in (7, 9, 8)] == content
+    counts = engine.tier._store.statistics()
+    assert (counts["asked"], counts["found"]) == (3 + 1 + 3, 3), "misses, and what was loaded"
 
 
 def test_chunks_survive_a_restart(tmp_path: Path) -> None:

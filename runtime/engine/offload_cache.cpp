@@ -36,7 +36,7 @@ Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<Off
                                    KeyOrder order) const {
   if (const Result<void> known = see(keys, hits, pool, order); !known) return known;
   const auto misses = static_cast<std::size_t>(std::ranges::count(hits, OffloadHit::miss));
-  state_.manager.offload().note_asked(keys.size(), keys.size() - misses);
+  state_.manager.offload().note_question(keys.size(), keys.size() - misses);
   return {};
 }
 
@@ -45,7 +45,7 @@ std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool,
   if (!see(keys, hits_, pool, order)) return 0;
   const bool loads = state_.manager.link().allows();
   const auto found = loads ? static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin()) : 0;
-  state_.manager.offload().note_asked(keys.size(), found);
+  state_.manager.offload().note_question(keys.size(), found);
   return found;
 }
 
@@ -72,7 +72,7 @@ OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, Key
     state_.note_shared();
     OffloadFound found;
     if (manager.link().allows()) found = manager.offload().find(keys, hits_);
-    if (!found.looking) manager.offload().note_asked(keys.size(), found.blocks);
+    if (!found.looking) manager.offload().note_question(keys.size(), found.blocks);
     return found;
   });
 }

@@ -117,6 +117,7 @@ void request_calls(std::uint64_t seed) {
         request.units = any.one_in(8) ? any.number<std::uint32_t>(20) : 0;
         request.hit_units_max = any.number<std::uint32_t>(4);
         request.new_units_max = any.number<std::uint32_t>(4);
+        request.room_left = any.one_in(8) ? any.number<std::uint32_t>(4) : 0;
         request.external_units = any.one_in(8) ? any.number<std::uint32_t>(3) : 0;
         request.farthest = any.number<std::uint32_t>(5);
         request.flags = any.one_in(2) ? any.number<std::uint32_t>(0x20) & ~2U : 0;

@@ -20,7 +20,6 @@ from .gpu_windows import Boundaries
 
 logger = init_logger("vllm." + __name__)
 
-
 class GpuCoordinator:
     """What vLLM's scheduler and manager call of a coordinator. It knows which request has which blocks.
 
@@ -108,8 +107,8 @@ class GpuCoordinator:
 
     # ---- a request gets blocks
 
-    def acquire(self, request: Any, hit_tokens: int) -> Lease | None:
-        """Gives the request its hits, and no other block yet."""
+    def acquire(self, request: Any, hit_tokens: int, room_left: int) -> Lease | None:
+        """Gives the request its hits, and no other block yet. None: then so many blocks would not be left."""
         lease = Lease(request, self.groups, self._unit, self._ratio)
         names = min(len(request.block_hashes) // self._ratio, self._pool_units) if self._caching else 0
         hits = hit_tokens // self._unit
@@ -119,6 +118,7 @@ class GpuCoordinator:
                 units=max(1, names),
                 hit_units_max=hits,
                 new_units_max=0,
+                room_left=room_left,
                 preempted=request.num_preemptions > 0,
             )
             if hits and (got := lease.held.info.device) != hits:
@@ -397,11 +397,8 @@ class GpuManager(KVCacheManager):
             if lacks > self.block_pool.get_num_free_blocks():
                 return None
             if lease is None:
-                lease = coordinator.acquire(request, num_new_computed_tokens)
+                lease = coordinator.acquire(request, num_new_computed_tokens, lacks)
                 if lease is None:
-                    return None
-                if lacks > self.block_pool.get_num_free_blocks():  # hits that nobody held have taken some
-                    coordinator.give_back(lease)
                     return None
         assert lease is not None
         new: GpuBlocks = self.empty_kv_cache_blocks

@@ -206,6 +206,8 @@ class TerraceTier(SecondaryTierManager):
         """Reads chunks into rows of the primary tier. If too much work is under way in the store, the job waits."""
         job = self._new_job(job_metadata, None)
         self._jobs[job_metadata.job_id] = job
+        # Counts them as hits: a look-up of a chunk that is known to be there does not ask the store.
+        self._finding.attempt([], self._store.contains_many, job.keys)
         self._guard.asked(len(job.keys), self._worth(job.keys), time.monotonic())
         self._waiting.append(job_metadata.job_id)
         self._submit_waiting()

@@ -258,9 +258,9 @@ void HitPlanner::sum_needs(const RequestSize& r, const Hit& hit, std::span<std::
   }
 }
 
-bool HitPlanner::can_promise(std::span<const std::uint32_t> needs) const {
+bool HitPlanner::can_promise(std::span<const std::uint32_t> needs, std::uint64_t left) const {
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    if (!groups_.pools()[pool]->device_slots().can_promise(needs[pool])) return false;
+    if (!groups_.pools()[pool]->device_slots().can_promise(needs[pool] + left)) return false;
   }
   return true;
 }

@@ -110,8 +110,8 @@ class HitPlanner {
   /// Sets needs[pool] to the number of slots that the request needs in each pool, for blocks that it computes and for blocks of
   /// its hit that have to be loaded.
   void sum_needs(const RequestSize& size, const Hit& hit, std::span<std::uint32_t> needs) const;
-  /// Returns true if each pool can promise its slots now.
-  [[nodiscard]] bool can_promise(std::span<const std::uint32_t> needs) const;
+  /// Returns true if each pool can promise its slots now, and `left` more.
+  [[nodiscard]] bool can_promise(std::span<const std::uint32_t> needs, std::uint64_t left = 0) const;
   /// Returns true if each pool has at least this many slots in total.
   [[nodiscard]] bool fit_in_empty_pools(std::span<const std::uint32_t> needs) const;
   /// Returns true if the request would fit into the pools if they were empty. Groups with full attention must hold all its

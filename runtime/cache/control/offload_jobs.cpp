@@ -170,9 +170,11 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   }
   for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
   if (!slots.empty()) {
-    const auto blocks = static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
-    state_.offload_totals.loads += blocks;
-    state_.offload_totals.loaded_host += blocks;
+    const auto there = static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
+    state_.offload_totals.loads += there;
+    state_.offload_totals.loaded_host += there;
+    engine_moves_ = true;
+    count_asked(slots.size(), there);
     groups_.at(pool).use_named(keys, order, stamp_of(use, keys.size(), order, pool));
   }
   pins_.emplace(job, Pin{pool, std::exchange(found_, {}), meant});
@@ -231,6 +233,8 @@ Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<
   const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
   if (blocks > 0) reservations_.emplace(order.id, std::move(reservation));
   reserved_ += blocks;
+  engine_moves_ = true;
+  count_asked(blocks, 0);
   return blocks;
 }
 

@@ -68,10 +68,10 @@ class OffloadJobs {
     return groups_.sum([](const TieredPool& pool) { return pool.named_copies().blocks_in_flight(); });
   }
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
-  /// Counts a look-up of the engine.
-  void note_asked(std::size_t keys, std::size_t found) {
-    state_.offload_totals.asked += keys;
-    state_.offload_totals.found += found;
+  /// Counts a look-up of the engine. An engine that moves blocks itself may ask again and again before it does: then the blocks
+  /// that it pins and reserves count.
+  void note_question(std::size_t keys, std::size_t found) {
+    if (!engine_moves_) count_asked(keys, found);
   }
 
  private:
@@ -96,6 +96,10 @@ class OffloadJobs {
   [[nodiscard]] std::optional<BlockRef> block_of(std::size_t i, bool flat) const;
   [[nodiscard]] std::uint64_t stamp_of(std::uint64_t use, std::size_t keys, KeyOrder order, PoolId pool);
   void end_pin(OffloadJobId job);
+  void count_asked(std::uint64_t asked, std::uint64_t found) {
+    state_.offload_totals.asked += asked;
+    state_.offload_totals.found += found;
+  }
 
   ManagerState& state_;
   ModelGroups& groups_;
@@ -107,6 +111,7 @@ class OffloadJobs {
   std::uint64_t pinned_ = 0;    ///< blocks
   std::uint64_t reserved_ = 0;  ///< blocks
   bool stopped_ = false;
+  bool engine_moves_ = false;          ///< the engine has asked for slots of the host tier
   std::vector<TransferId> awaited_;    ///< result of the last transfers_for()
   mutable std::vector<Prefix> found_;  ///< scratch
 };

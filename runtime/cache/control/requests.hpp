@@ -173,6 +173,7 @@ class Requests {
     bool keys_are_hits = false;  ///< `keys` has only the keys of the hit (recall_keys)
     std::uint32_t hit_units_max = 0;
     std::uint32_t new_units_max = 0;
+    std::uint32_t room_left = 0;
     std::uint32_t external_units = 0;
     bool drop_last_hit = false;
     bool all_on_device = false;            ///< `found` is the device for all hits

@@ -48,6 +48,7 @@ Result<Requests::Index> Requests::accept(const AcquireRequest& wanted) {
     r.key_count = static_cast<std::uint32_t>(keys.size());
     r.hit_units_max = state_.config.caching ? wanted.hit_units_max.value() : 0;
     r.new_units_max = wanted.new_units_max.value();
+    r.room_left = wanted.room_left;
     r.external_units = wanted.external_units.value();
     r.preempted = wanted.preempted;
     r.encoder_tokens = wanted.encoder_tokens;
@@ -114,7 +115,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   planner_.pin_hit(hit_, usable, r.tenant);
   // The hits are pinned first, so that they do not count as evictable when slots are promised. A request for which there is no
   // room now fails before it asks the shared store.
-  if (!planner_.can_promise(needs_)) {
+  if (!planner_.can_promise(needs_, is_new ? r.room_left : 0)) {
     planner_.unpin_hit(hit_);
     return Errc::no_room;
   }

@@ -57,6 +57,17 @@ TEST_F(OffloadHostSlots, a_reserved_block_is_pending_until_it_is_published) {
   cache->manager().check_invariants();
 }
 
+TEST_F(OffloadHostSlots, the_hit_rate_is_that_of_blocks_that_are_moved_however_often_the_engine_asks) {
+  make(sizes(4, KeyOrder::flat));
+  fill(1, names({1, 2}), 7);
+  std::vector<SlotId> from(3);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(look_up(names({1, 2, 3})), (std::vector{host, host, miss}));
+  ASSERT_TRUE(offload->pin(OffloadJobId{2}, names({1, 2, 3}), PoolId{}, from, KeyOrder::flat).has_value());
+  EXPECT_EQ(offload->totals().asked, 2U + 3U) << "two were computed";
+  EXPECT_EQ(offload->totals().found, 2U);
+  ASSERT_TRUE(offload->unpin(OffloadJobId{2}).has_value());
+}
+
 TEST_F(OffloadHostSlots, a_load_waits_for_a_reserved_block) {
   make(sizes(4, KeyOrder::flat));
   std::vector<SlotId> to(1);

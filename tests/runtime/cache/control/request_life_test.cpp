@@ -81,6 +81,25 @@ TEST_F(RequestLife, leaves_a_block_to_compute_where_the_caller_needs_logits) {
   EXPECT_EQ(free_on_device(), 5U);
 }
 
+/// Ten times an engine tries a request whose hits are in the room that it needs for the rest.
+TEST_F(RequestLife, without_the_room_that_must_be_left_an_acquire_counts_as_no_request) {
+  make(sizes(8));
+  run(1, keys_of({1, 2, 3, 4, 5}));
+  const auto keys = keys_of({1, 2, 3, 4, 5});
+  AcquireRequest wanted = request(2, keys);
+  wanted.new_units_max = 0;
+  wanted.room_left = 4;
+  const std::uint64_t before = cache->stats().requests.requests;
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(cache->acquire(wanted).error(), Errc::no_room);
+  EXPECT_EQ(cache->stats().requests.requests, before);
+  EXPECT_EQ(cache->stats().requests.found.sum(), 0U);
+  EXPECT_EQ(cache->stats().refused_no_room, 10U);
+  wanted.room_left = 3;
+  leases[2] = cache->acquire(wanted).value();
+  EXPECT_EQ(cache->stats().requests.requests, before + 1);
+  cache->manager().check_invariants();
+}
+
 TEST_F(RequestLife, a_refused_acquire_changes_nothing) {
   make(sizes(4));
   run(1, keys_of({1, 2}));
