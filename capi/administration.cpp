@@ -55,6 +55,7 @@ void put_common(const Cache& cache, Statistics& value) {
   value.link_down = cache.link_health().in_use ? 0 : 1;
   value.cleared = static_cast<uint64_t>(cache.status());
   value.transfers_in_flight = cache.transfers_in_flight();
+  value.transfers_paused = cache.transfers_paused() ? 1 : 0;
 }
 
 /// Throws if the tier is neither the device nor the host.

@@ -553,6 +553,7 @@ typedef struct terrace_offload_statistics {
   uint64_t cleared;    ///< as in terrace_cache_statistics
   /// Transfers, reads and writes that have started and have not ended.
   uint64_t transfers_in_flight;
+  uint64_t transfers_paused;  ///< 1: none starts, until somebody resumes them
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 
@@ -882,6 +883,7 @@ typedef struct terrace_cache_statistics {
   uint64_t link_down;            ///< 1: copies between device and host fail, so none are started
   uint64_t cleared;              ///< 1: a clear with TERRACE_CLEAR_WAIT is under way; 2: it is complete, and the cache can resume
   uint64_t transfers_in_flight;  ///< transfers, reads and writes that have started and have not ended
+  uint64_t transfers_paused;     ///< 1: none starts, until somebody resumes them
 } terrace_cache_statistics;
 TERRACE_C_API terrace_status terrace_cache_read_statistics(const terrace_cache* cache, terrace_cache_statistics* out);
 

@@ -85,7 +85,7 @@ class Steps:
 
     def __init__(self, manager: Any, requests: int, cached: int) -> None:
         self.manager = manager
-        self.pass_ends = getattr(manager.coordinator, "share_planned", lambda: None)  # as TerraceScheduler calls it
+        self.pass_ends = getattr(manager.coordinator, "pass_ends", lambda: None)  # as TerraceScheduler calls it
         for i in range(cached // 100):
             request = make_request(f"cached {i}", [name("cached", i, j) for j in range(100)], 100 * BLOCK)
             assert manager.allocate_slots(request, 100 * BLOCK) is not None

@@ -176,6 +176,17 @@ def test_an_operator_clears_the_cache_until_it_is_resumed(model: Path, tmp_path:
     assert served.same_as(plain([*ASK, *again, *again, *again]))
 
 
+def test_an_operator_pauses_transfers(model: Path, tmp_path: Path, plain: Any) -> None:
+    """Meanwhile a prompt whose chunks are on disk is computed, and does not wait."""
+    socket = str(tmp_path / "s")
+    given = {"config": {"admin": {"listen": f"unix:{socket}", "interval": "10ms"}}}
+    run(model, spec(tmp_path / "kv", **given), STORE)
+    steps = [{"operator": [socket, "/v1/pause", {}]}, *ASK, {"operator": [socket, "/v1/unpause", {}]}, {"reset": True}, *ASK]
+    served = run(model, spec(tmp_path / "kv", **given), steps)
+    assert served.cached == [[0], [192]]
+    assert served.same_as(plain([*ASK, {"reset": True}, *ASK]))
+
+
 @pytest.mark.gate
 def test_a_restart_is_warm(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
     first = run(model, door(tmp_path), STORE)

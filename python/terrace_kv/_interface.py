@@ -370,6 +370,7 @@ class OffloadStatistics(Sized):
         ("link_down", c_uint64),
         ("cleared", c_uint64),
         ("transfers_in_flight", c_uint64),
+        ("transfers_paused", c_uint64),
     ]
 
 
@@ -528,6 +529,7 @@ class CacheStatistics(Sized):
         ("link_down", c_uint64),
         ("cleared", c_uint64),
         ("transfers_in_flight", c_uint64),
+        ("transfers_paused", c_uint64),
     ]
 
 

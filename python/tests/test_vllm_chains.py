@@ -204,6 +204,23 @@ def test_the_hit_rate_is_that_of_chunks_that_are_loaded_however_long_a_request_w
     made.close()
 
 
+def test_what_an_operator_has_paused_is_computed(tmp_path: Path) -> None:
+    made = Engine(tmp_path)
+    Request(made, keys(4)).run()
+    made.settle()
+    Request(made, keys(8, 100)).run()
+    made.settle()
+    early, late = Request(made, keys(4)), Request(made, keys(4))
+    assert early.look_up() == [PENDING] * 4
+    made.manager._cache.pause_transfers()
+    made.step()  # orders the chunks, which do not come
+    assert early.look_up() == [MISS] and late.look_up() == [MISS], "they do not wait until the end of the pause"
+    made.step()
+    made.manager._cache.resume_transfers()
+    assert Request(made, keys(4)).run() == 4
+    made.close()
+
+
 def test_no_chunk_is_kept_behind_one_that_is_absent(engine: Engine) -> None:
     first = Request(engine, keys(8))
     assert first.run() == 0
@@ -573,7 +590,7 @@ def test_the_speed_of_compute_is_learned_from_what_is_stored(engine: Engine) -> 
     """Chunks that the GPU has are offered, too, and were not computed."""
     learned: list[float] = []
     engine.manager._guard.computed = learned.append
-    engine.manager._has_storage = True  # only then it matters
+    engine.manager._below = True  # only then it matters
     on_gpu = Request(engine, keys(6))
     assert on_gpu.look_up(first=2) == [MISS]
     on_gpu.store(on_gpu.chains[0][:4])

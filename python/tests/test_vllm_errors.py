@@ -62,7 +62,7 @@ def spec_day(engine: Engine, first: int) -> list[int]:
 
 SPEC_CALLS = [
     "pause_idle_service", "_raw_changes", "_states", "find", "reserve", "publish", "unpin", "touch", "fetch", "poll", "clear",
-    "expect_use", "retain", "pin_prefix", "statistics",
+    "expect_use", "retain", "pin_prefix", "statistics", "new_use",
 ]  # fmt: skip
 
 

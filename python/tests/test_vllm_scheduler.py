@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from admin_endpoint import ask
 from vllm_modules import IS_REAL
 
 if not IS_REAL:
@@ -428,7 +430,7 @@ def test_a_request_may_want_events_of_its_hits(manager_of: Any) -> None:
     assert event.block_hashes == published(request.block_hashes) and event.token_ids == tokens(32)
 
 
-CACHE_CALLS = ["match", "acquire", "device_room", "poll", "changes", "evict", "reset"]
+CACHE_CALLS = ["match", "acquire", "device_room", "poll", "pause_idle_service", "changes", "evict", "reset"]
 REQUEST_CALLS = ["extend", "commit", "advance", "release"]
 
 
@@ -465,6 +467,25 @@ def test_an_error_of_the_cache_is_none_of_vllm(manager_of: Any, call: str, monke
             assert admit(manager, request) is not None, "it works again"
             finish(manager, request)
         assert hit == 5 * BLOCK
+
+
+def test_an_idle_engine_is_operated(manager_of: Any, tmp_path: Path) -> None:
+    """vLLM makes no call after the last answer. Within a pass, hits stay hits."""
+    socket = tmp_path / "s"
+    admin = {"listen": f"unix:{socket}", "interval": "10ms", "command-deadline": "300ms"}
+    manager = manager_of(20, terrace={"admin": admin})
+    request = a_request("a", tokens(64))
+    manager.new_step_starts()
+    admit(manager, request)
+    assert ask(socket, "POST", "/v1/clear")[0] == 503
+    manager.coordinator.pass_ends()
+    finish(manager, request)
+    while ask(socket, "GET", "/v1/status")[1]["work"]["leases"] > 0:
+        pass
+    assert ask(socket, "POST", "/v1/record", {"time": "10ms"})[0] == 202
+    assert manager.get_computed_blocks(a_request("b", tokens(64)))[1] == 48
+    assert ask(socket, "POST", "/v1/clear")[0] in (200, 202)
+    assert manager.get_computed_blocks(a_request("b", tokens(64)))[1] == 0
 
 
 def test_tries_of_a_waiting_request_are_no_requests(manager_of: Any) -> None:

@@ -136,6 +136,9 @@ def test_an_operator_who_clears_between_steps_is_heard_and_one_within_a_step_wai
         made.step()
         assert admin_endpoint.ask(socket, "POST", "/v1/clear")[0] in (200, 202)
         assert made.look_up(chunks) == [LookupResult.MISS] * 2
+        made.step()
+        status, answer = admin_endpoint.ask(socket, "POST", "/v1/record", {"time": "1s"})
+        assert status == 409 and "orders jobs" in answer["error"], "not a recording of no request"
     finally:
         made.close()
 

@@ -86,6 +86,10 @@ class Runner {
     return answer(json::object{{"transfers_paused", wanted.pause}});
   }
   Reply operator()(StartCapture wanted) {
+    if (wanted.kind == CaptureKind::record && is_offload(cache_.manager().config())) {
+      return {409,
+              error_body("there are no requests to record: the engine has the blocks of its GPU itself, and orders jobs here")};
+    }
     observer_.capture(wanted.kind, wanted.length);
     return answer(json::object{{"seconds", std::chrono::duration<double>(wanted.length).count()}}, 202);
   }

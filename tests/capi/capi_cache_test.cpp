@@ -296,6 +296,7 @@ TEST_F(CapiCache, a_step_shares_what_a_commit_could_not) {
   EXPECT_EQ(terrace_cache_drain(cache_, TERRACE_NEVER), TERRACE_OK);
   ASSERT_EQ(terrace_cache_clear(cache_, TERRACE_CLEAR_KEEP_STORAGE), TERRACE_OK);
   ASSERT_EQ(terrace_cache_pause_transfers(cache_), TERRACE_OK);
+  EXPECT_EQ(statistics().transfers_paused, 1U);
   const terrace_acquire loads = of_chain(2, chain);
   ASSERT_EQ(terrace_cache_acquire(cache_, &loads, nullptr), TERRACE_OK) << terrace_last_error();
   const Chain again{tokens_of(0, 16)};

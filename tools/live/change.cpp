@@ -125,7 +125,7 @@ void clear(const AdminClient& client, const ServiceArguments& arguments) {
 void pause(const AdminClient& client, bool as_json) {
   const json::object answer = client.post("/v1/pause");
   if (as_json) print_json(answer);
-  else print("transfers are paused\n");
+  else print("transfers are paused until terrace resume: requests that need one wait, and under vLLM are computed\n");
 }
 
 void resume(const AdminClient& client, const ServiceArguments& arguments) {

@@ -20,6 +20,9 @@ from .gpu_windows import Boundaries
 
 logger = init_logger("vllm." + __name__)
 
+_PASS_MAX = 10.0  # longest pass of the scheduler, in seconds
+
+
 class GpuCoordinator:
     """What vLLM's scheduler and manager call of a coordinator. It knows which request has which blocks.
 
@@ -54,7 +57,6 @@ class GpuCoordinator:
         # The blocks are in the workers' memory, which Terrace never touches here: a device without bytes gives out their numbers.
         self.cache = Cache(
             {
-                "idle-service": False,
                 "caching": self._caching,
                 **options,
                 "device": {"reserve-max": 0, **options.get("device", {})},
@@ -333,8 +335,14 @@ class GpuCoordinator:
         return True
 
     def new_step_starts(self) -> None:
-        """Lets the cache do what became due."""
+        """Lets the cache do what became due. From now on, a hit stays a hit until pass_ends()."""
         self._finding.attempt(None, self.cache.poll)
+        self._finding.attempt(None, self.cache.pause_idle_service, _PASS_MAX)
+
+    def pass_ends(self) -> None:
+        """The scheduler has planned a step, which will run. While vLLM idles, the cache serves operators itself."""
+        self.share_planned()
+        self._finding.attempt(None, self.cache.pause_idle_service, 0)
 
 
 class GpuManager(KVCacheManager):

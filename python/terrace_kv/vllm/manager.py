@@ -101,7 +101,7 @@ class TerraceOffloadingManager(OffloadingManager):
         assert view.shape is not None and view.strides is not None
         rows, chunk_bytes = view.shape[0], view.strides[0]
         pool = {"block-bytes": chunk_bytes, "device-blocks": 1, "host-blocks": rows - staging, "staging-blocks": staging}
-        self._has_storage = "storage" in config
+        self._below = "storage" in config or "shared" in config
         self._cache = OffloadCache(
             {**config, "pool": [pool]},
             host_memory=[HostMemory(view, chunk_bytes)],
@@ -133,6 +133,7 @@ class TerraceOffloadingManager(OffloadingManager):
         # The changes of the cache could not be read, or its events: no chunk is known to be there, or to come.
         self._blind = self._deaf = False
         self._uses: dict[str, int] = {}  # by request: the number of its one use of its chunks
+        self._paused = False  # an operator has paused transfers, so nothing comes from below host memory
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
         self._changes = 0  # grows with each change of the cache
         self._shared = CacheLookups(self._cache, self._questions, self._finding) if "shared" in config else None
@@ -176,8 +177,9 @@ class TerraceOffloadingManager(OffloadingManager):
                 self._describe(key)
             return LookupResult.HIT
         if key in self._pending:
-            return LookupResult.HIT_PENDING
-        if not self._has_storage and self._shared is None:
+            waits = not self._paused or any(key in chunks for chunks in self._stores)
+            return LookupResult.HIT_PENDING if waits else LookupResult.MISS
+        if self._paused or not self._below:
             return LookupResult.MISS
         return self._finding.attempt(LookupResult.MISS, self._ask_below, key, req_context)
 
@@ -190,6 +192,11 @@ class TerraceOffloadingManager(OffloadingManager):
             self._collect()  # takes the answers to the questions, and may clear the cache for an operator
             self._shared.send()
         self._follow()
+        if self._below:
+            paused = self._finding.attempt(False, lambda: self._cache.statistics()["transfers_paused"] == 1)
+            if paused and not self._paused:
+                logger.warning("Terrace: transfers are paused: chunks that are not in host memory are computed until they resume")
+            self._paused = paused
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
         """Returns where the chunk was before this request asked for it."""
@@ -490,7 +497,7 @@ class TerraceOffloadingManager(OffloadingManager):
     def _use_of(self, request: str) -> int:
         use = self._uses.get(request)
         if use is None:
-            use = self._uses[request] = self._cache.new_use()
+            use = self._uses[request] = self._finding.attempt(0, self._cache.new_use)
         return use
 
     def _known_of(self, request: str, chain: Chain) -> int:
@@ -651,7 +658,7 @@ class TerraceOffloadingManager(OffloadingManager):
         if changes is None:
             return evicted
         # Without other sources, only evictions are news, and a chunk is never named after its eviction.
-        if not self._has_storage and self._shared is None and self._events is None:
+        if not self._below and self._events is None:
             for name, kind, _source in changes:
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
                     self._ready.discard(key)

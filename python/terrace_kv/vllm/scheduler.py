@@ -39,7 +39,7 @@ class _WithTerrace:
     def schedule(self, *arguments: Any, **options: Any) -> Any:
         """Plans a step, which runs as planned from now on."""
         step = super().schedule(*arguments, **options)  # type: ignore[misc]
-        self._terrace.coordinator.share_planned()
+        self._terrace.coordinator.pass_ends()
         return step
 
     def shutdown(self) -> None:
