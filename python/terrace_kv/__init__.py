@@ -19,6 +19,7 @@ from ._library import (
     DeadlineExceeded,
     InvalidArgument,
     NotFound,
+    Paused,
     Stopped,
     StorageError,
     TerraceError,
@@ -51,7 +52,7 @@ from .plan import Attention, GroupPlan, KvType, LayerShape, Scales, plan_groups
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
 # The public names, also in tracebacks.
-for _error in (Busy, DeadlineExceeded, InvalidArgument, NotFound, Stopped, StorageError, TerraceError):
+for _error in (Busy, DeadlineExceeded, InvalidArgument, NotFound, Paused, Stopped, StorageError, TerraceError):
     _error.__module__ = __name__
 __version__: str = lib.terrace_version().decode()
 
@@ -86,6 +87,7 @@ __all__ = [
     "LayerShape",
     "NotFound",
     "OffloadCache",
+    "Paused",
     "Place",
     "Region",
     "Request",

@@ -28,6 +28,7 @@ from ._interface import (
     NOT_READY,
     NO_ROOM,
     OK,
+    PAUSED,
     REFUSED,
     STOPPED,
 )
@@ -52,6 +53,11 @@ class InvalidArgument(TerraceError, ValueError):
 
 class Busy(TerraceError):
     """Too much work is under way, or something is in use. The same call may succeed later."""
+
+
+class Paused(TerraceError):
+    """The cache is being cleared, or has been cleared and waits to be resumed. It is no Busy, because the end of other work does not
+    help: until it is resumed, an engine computes everything, or holds its requests back."""
 
 
 class NotFound(TerraceError, LookupError):
@@ -85,6 +91,7 @@ _EXCEPTIONS: dict[int, type[TerraceError]] = {
     NOT_READY: Busy,
     REFUSED: Busy,
     IN_USE: Busy,
+    PAUSED: Paused,
     NOT_FOUND: NotFound,
     STOPPED: Stopped,
     DEADLINE_EXCEEDED: DeadlineExceeded,

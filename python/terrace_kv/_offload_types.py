@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -109,16 +110,28 @@ class DeviceRegion:
 
     @classmethod
     def of(cls, tensor: Any, *, layer: int = 0, group: int = 0, rank: int = 0) -> DeviceRegion:
-        """The region of a tensor of torch, on a CPU or GPU, whose first dimension counts blocks. The tensor must live as long as
-        the cache.
+        """The region of a tensor of torch, on a CPU or GPU, or of an array of numpy, whose first dimension counts blocks. It must
+        live as long as the cache.
 
         Raises:
-            ValueError: A block of the tensor does not lie in one piece.
+            ValueError: A block of it does not lie in one piece, or it is read-only.
         """
-        if tensor.dim() < 2 or not tensor[0].is_contiguous():
-            raise ValueError(f"a tensor of shape {tuple(tensor.shape)} has no blocks that each lie in one piece")
-        item = tensor.element_size()
-        return cls(tensor.data_ptr(), tensor.stride(0) * item, tensor[0].numel() * item, layer, group, rank)
+        array = getattr(tensor, "__array_interface__", None)
+        shape = tuple(tensor.shape) if array is None else array["shape"]
+        if array is None:
+            item = tensor.element_size()
+            address, strides = tensor.data_ptr(), [stride * item for stride in tensor.stride()]
+        else:
+            item = int(array["typestr"][2:])
+            address, read_only = array["data"]
+            if read_only:
+                raise ValueError("the array is read-only; blocks are written to it")
+            strides = array.get("strides")
+        packed = [item * math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        strides = list(strides or packed)
+        if len(shape) < 2 or any(size > 1 and a != b for size, a, b in zip(shape[1:], strides[1:], packed[1:])):
+            raise ValueError(f"a tensor of shape {shape} has no blocks that each lie in one piece")
+        return cls(address, strides[0], packed[0], layer, group, rank)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ._interface import DUPLICATE_REQUEST, INTERNAL, INVALID_ARGUMENT, UNKNOWN_R
 from ._library import TerraceError
 
 T = TypeVar("T")
+Miss = TypeVar("Miss")
 
 RAISE_MISUSE = False
 _MISUSE = frozenset({INVALID_ARGUMENT, DUPLICATE_REQUEST, UNKNOWN_REQUEST, INTERNAL})
@@ -48,7 +49,7 @@ class Report:
         self._failing = False
         self.failures = 0
 
-    def attempt(self, miss: T, work: Callable[..., T], *arguments: Any) -> T:
+    def attempt(self, miss: Miss, work: Callable[..., T], *arguments: Any) -> Miss | T:
         """Does the work, and returns its result. If it raises an exception, it has failed, and the result is `miss`."""
         try:
             result = work(*arguments)
@@ -71,7 +72,7 @@ class Report:
             first, self._failing = not self._failing, True
             self.failures += 1
         if first:
-            trace = why if is_misuse(why) else None
+            trace = why if isinstance(why, Exception) and is_misuse(why) else None
             self._logger.error("%s fails, and %s computes what it does not find: %s", self._what, self._engine, why, exc_info=trace)
 
     def well(self) -> None:

@@ -73,8 +73,8 @@ class Place:
 
 
 def _place(at: _interface.Place) -> Place:
-    slots = [None if slot == NO_SLOT else slot for slot in (at.device, at.host)]
-    return Place(*slots, bool(at.storage), bool(at.in_use))
+    device, host = (None if slot == NO_SLOT else slot for slot in (at.device, at.host))
+    return Place(device, host, bool(at.storage), bool(at.in_use))
 
 
 @dataclass(frozen=True)
@@ -615,7 +615,12 @@ class Cache(AnyCache):
 
     def drop(self, keys: Keys) -> int:
         """Drops the device and host copies of the prefix from its end, up to the first block that is held. Returns the number of
-        device blocks that became free."""
+        device blocks that became free.
+
+        Raises:
+            NotFound: No block of it is cached.
+            Busy: The last cached block of it is held.
+        """
         freed = c_uint32()
         with self._lock:
             check(lib.terrace_cache_drop(self._open(), keys._array, keys.count, byref(freed)))

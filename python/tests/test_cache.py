@@ -24,6 +24,7 @@ from terrace_kv import (
     InvalidArgument,
     Item,
     NotFound,
+    Paused,
     OffloadCache,
     Place,
     Request,
@@ -850,6 +851,29 @@ def test_numbers_that_are_none_of_a_source_or_a_token_are_refused(engine):
     with pytest.raises(TypeError, match="tokens are a masked array"):
         chain.append(numpy.ma.masked_array([1, 2**32 + 5], mask=[False, True]))
     assert len(chain) == 9
+
+
+def test_regions_of_arrays(engine):
+    kv = numpy.zeros((3, 5, 4), numpy.float16)
+    at = kv.ctypes.data
+    assert DeviceRegion.of(kv, layer=2) == DeviceRegion(at, 40, 40, layer=2)
+    assert DeviceRegion.of(kv[:, 1:3]) == DeviceRegion(at + 8, 40, 16), "a part of each block"
+    assert DeviceRegion.of(kv[::2]) == DeviceRegion(at, 80, 40)
+    for wrong in (kv[:, :, 0], kv[:, ::2], kv[0, 0], kv.transpose(0, 2, 1)):
+        with pytest.raises(ValueError, match="has no blocks that each lie in one piece"):
+            DeviceRegion.of(wrong)
+    kv.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        DeviceRegion.of(kv)
+
+
+def test_a_cache_that_is_cleared_until_it_is_resumed_says_so_by_a_class(engine):
+    engine.cache.reset(wait=True)
+    with pytest.raises(Paused) as raised:
+        engine.cache.acquire(Chain(ROOT, UNIT, range(9)))
+    assert not isinstance(raised.value, Busy), "nothing that an engine ends makes room"
+    engine.cache.resume()
+    assert engine.serve(list(range(9))).miss == 2
 
 
 def test_an_object_is_made_once(engine):

@@ -224,6 +224,13 @@ TEST(Pages, of_the_first_minutes_show_programs_that_are_compiled_and_run) {
   EXPECT_LE(std::ranges::count(text_of("examples/first.cpp"), '\n'), 60) << "an example for the first screen";
 }
 
+TEST(Pages, of_python_show_a_program_that_is_run) {
+  // By python/tests/test_continuous_batching.py.
+  const SourceFile document = read_file(root, "docs/python.md");
+  for (const std::string& what : code_can_be_pasted(document, text_of, {})) ADD_FAILURE() << what;
+  EXPECT_NE(document.text.find("# Part of examples/continuous_batching.py"), std::string::npos);
+}
+
 TEST(HowTos, show_code_that_is_compiled_and_tested) {
   std::size_t pages = 0;
   for (const SourceFile& file : folders().at("docs")) {
