@@ -276,7 +276,8 @@ class GpuCoordinator:
         if lease is None:
             return
         lease.loads = False
-        self.settle(lease, num_computed_tokens)
+        if self._windows or num_computed_tokens >= lease.commit_at:
+            self.settle(lease, num_computed_tokens)
 
     def remove_skipped_blocks(
         self, request_id: str, processed_computed_tokens: int, num_prompt_tokens: int | None = None
