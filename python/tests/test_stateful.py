@@ -584,6 +584,8 @@ class CacheMachine(Machine):
             arrays.tokens[at : at + len(tokens)] = tokens
             at += len(tokens)
         last = len(running) - 1
+        if mistake == "row" and last and not arrays.lengths[0][running[0].row]:
+            mistake = None  # the row is free if its request gets no room
         if mistake == "row":
             arrays.rows[last] = running[0].row if last else self.rows
         elif mistake == "computed":
