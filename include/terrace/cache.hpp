@@ -356,6 +356,7 @@ class TERRACE_API Cache {
   [[nodiscard]] PrefetchTotals prefetch_totals() const;
   /// Returns the totals of the waits of all requests.
   [[nodiscard]] WaitTotals wait_totals() const;
+  [[nodiscard]] WaitsNow waits_now() const;
   [[nodiscard]] CallTimes call_times() const;
   [[nodiscard]] TransferTimes transfer_times() const;
   /// One entry for each direction and urgency.

@@ -157,7 +157,9 @@ struct WaitTotal {
 };
 
 /// How long accepted requests waited until they were ready. Each request counts once, under the slowest thing that it waited for.
-/// (Its other waits, for example for a slot while blocks came from storage, are part of the same time.)
+/// (Its other waits, for example for a slot while blocks came from storage, are part of the same time.) An OffloadCache and a
+/// TierStore know no requests: each load or get counts, from the order to its end, and as `looking` each question to the shared
+/// store (OffloadCache::find, TierStore::submit_probe). A load or get that brought nothing counts, too.
 struct WaitTotals {
   std::uint64_t at_once = 0;  ///< did not wait
   WaitTotal room{};           ///< waited only for slots
@@ -172,9 +174,15 @@ struct WaitTotals {
   }
 };
 
+/// The requests that wait now.
+struct WaitsNow {
+  std::uint64_t requests = 0;
+  double oldest_seconds = 0;
+};
+
 /// A request that waited, and the slowest thing that it waited for.
 struct SlowRequest {
-  RequestId id{};
+  RequestId id{};  ///< or the number of a load's job, or of a get's batch
   double seconds = 0;
   /// The farthest source from which a block came; none: it waited only for slots, or for an answer of the shared store.
   std::optional<Source> source{};

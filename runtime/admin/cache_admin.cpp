@@ -206,6 +206,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.stats = cache.stats();
   snapshot.moved = cache.moved();
   snapshot.waits = cache.wait_totals();
+  snapshot.waits_now = cache.waits_now();
   snapshot.calls = cache.call_times();
   snapshot.transfer_times = cache.transfer_times();
   snapshot.queues = cache.transfer_queues();

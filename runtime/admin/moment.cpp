@@ -66,12 +66,6 @@ Moment moment_of(const AdminSnapshot& snapshot, Health health) {
     }
     if (pool.store) add("storage blocks", pool.store->wanted_blocks);
   }
-  if (snapshot.tier_store) {
-    const TierStatistics& store = *snapshot.tier_store;
-    moment.queued_blocks = store.waiting;
-    moment.moved_bytes = {{"storage_reads", count(store.read)}, {"storage_writes", count(store.written)}};
-    return moment;
-  }
   const WaitTotals& waits = snapshot.waits;
   moment.ready_at_once = waits.at_once;
   moment.waits = {{"room", waits.room.requests, waits.room.seconds}, {"looking", waits.looking.requests, waits.looking.seconds}};
@@ -81,6 +75,14 @@ Moment moment_of(const AdminSnapshot& snapshot, Health health) {
   }
   for (const SlowRequest& request : snapshot.slowest)
     moment.slowest.push_back({request.id.value(), request.seconds, waited_for(request), request.ended});
+  moment.waiting = snapshot.waits_now.requests;
+  moment.waiting_seconds = snapshot.waits_now.oldest_seconds;
+  if (snapshot.tier_store) {
+    const TierStatistics& store = *snapshot.tier_store;
+    moment.queued_blocks = store.waiting;
+    moment.moved_bytes = {{"storage_reads", count(store.read)}, {"storage_writes", count(store.written)}};
+    return moment;
+  }
   for (const TransferQueue& queue : snapshot.queues) {
     moment.queued_blocks += queue.blocks;
     moment.queued_seconds = std::max(moment.queued_seconds, queue.oldest_seconds);

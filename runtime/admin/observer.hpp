@@ -37,18 +37,20 @@ class Observer : public CacheWatch {
   void capture(CaptureKind kind, Duration length);
   [[nodiscard]] bool captures(CaptureKind kind) const { return capturing_[static_cast<std::size_t>(kind)]; }
 
- protected:
   Observer(Mailbox& mailbox, const Clock& clock) : mailbox_{mailbox}, clock_{clock} {}
-  [[nodiscard]] const Clock& clock() const { return clock_; }
+  void on_polled(TimePoint /*now*/) override {}
 
   /// Chooses the blocks whose samples are recorded.
   void sample(const AdminSnapshot::Measured& measured) { measured_ = measured; }
   [[nodiscard]] const AdminSnapshot::Measured& measured() const { return measured_; }
+  void hand_over();
+
+ protected:
+  [[nodiscard]] const Clock& clock() const { return clock_; }
   /// Ends captures whose time is over. Returns true if there were any. Costs two comparisons if none is under way.
   bool end_captures(TimePoint now) {
     return (captures(CaptureKind::trace) || captures(CaptureKind::record)) && end_those_over(now);
   }
-  void hand_over();
 
  private:
   /// A request that has not ended.

@@ -227,8 +227,8 @@ Reply Routes::status(const AdminSnapshot& snapshot) const {
                    {"reasons", json::array(now.reasons.begin(), now.reasons.end())},
                    {"age_seconds", std::chrono::duration<double>(age(snapshot)).count()}};
   for (auto& [name, value] : to_json(snapshot)) all[name] = std::move(value);
-  if (snapshot.tier_store) return answer(all);
   all["reuse"] = reuse_json(observations_.curve(), snapshot);
+  if (snapshot.tier_store) return answer(all);
   all["captures"] = json::object{{"trace", capture_json(observations_.status(CaptureKind::trace, clock_.now()))},
                                  {"record", capture_json(observations_.status(CaptureKind::record, clock_.now()))}};
   return answer(all);
@@ -267,7 +267,9 @@ Reply Routes::history(std::string_view query) const {
       return failure(400, "the only parameter is at=SECONDS, since 1970 in UTC: the minutes around that time");
     at = History::WallTime{std::chrono::seconds{seconds}};
   }
-  return answer(json::object{{"minutes", observations_.history().to_json(at)}});
+  const SharedSnapshot snapshot = mailbox_.latest();
+  return answer(json::object{{"waits_of", snapshot ? waiting_things(*snapshot) : "requests"},
+                             {"minutes", observations_.history().to_json(at)}});
 }
 
 void Routes::look(History::WallTime wall) const {

@@ -74,7 +74,8 @@ struct AdminSnapshot {
   LinkHealth link{};
   ManagerStats stats{};
   MovedTotals moved{};
-  WaitTotals waits{};
+  WaitTotals waits{};  ///< of requests, loads or gets (waiting_things())
+  WaitsNow waits_now{};
   CallTimes calls{};
   TransferTimes transfer_times{};
   std::vector<TransferQueue> queues{};
@@ -96,7 +97,7 @@ struct AdminSnapshot {
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   Measured measured{};
   /// Only of a TierStore. `pools` then has one pool, with block_bytes, store and health. Of the other members, only made, number,
-  /// work.under_way, shared, io and idle are set.
+  /// work.under_way, waits, waits_now, slowest, misses, measured, shared, io and idle are set.
   std::optional<TierStatistics> tier_store{};
   IdleTotals idle{};  ///< for a cache and for a TierStore; all 0 without an idle service
 };

@@ -284,6 +284,10 @@ std::string name_of(std::string_view text) {
   return name;
 }
 
+std::string_view waiting_things(const AdminSnapshot& snapshot) {
+  return snapshot.tier_store ? "gets" : snapshot.offload ? "loads" : "requests";
+}
+
 std::string_view waited_for(const SlowRequest& request) {
   if (request.source) return terrace::to_string(*request.source);
   return request.looked ? "looking" : "room";
@@ -323,21 +327,24 @@ StorageGain storage_gain(const AdminSnapshot& snapshot) {
 
 json::object to_json(const AdminSnapshot& snapshot) {
   const auto left_out = snapshot.shared ? std::nullopt : std::optional<std::string_view>{"shared_"};
-  if (snapshot.tier_store) {
-    const AdminSnapshot::Pool& pool = snapshot.pools.front();
-    json::object all{{"snapshot", snapshot.number},
-                     {"erasing", snapshot.erasing},
-                     {"store", counts_of(*snapshot.tier_store, left_out)},
-                     {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
-                     {"io", snapshot.io}};
-    if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
-    return all;
-  }
   const auto array_of = [](const auto& all) {
     json::array made;
     for (const auto& each : all) made.push_back(to_json(each));
     return made;
   };
+  if (snapshot.tier_store) {
+    const AdminSnapshot::Pool& pool = snapshot.pools.front();
+    json::object all{{"snapshot", snapshot.number},
+                     {"erasing", snapshot.erasing},
+                     {"store", counts_of(*snapshot.tier_store, left_out)},
+                     {"waits", to_json(snapshot.waits)},
+                     {"slowest", array_of(snapshot.slowest)},
+                     {"misses", to_json(snapshot.misses)},
+                     {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
+                     {"io", snapshot.io}};
+    if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
+    return all;
+  }
   const WorkLeft& work = snapshot.work;
   const std::uint32_t tokens = snapshot.unit_tokens;
   json::object all{

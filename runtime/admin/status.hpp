@@ -28,6 +28,8 @@ enum class HealthState : unsigned char {
 [[nodiscard]] std::string_view to_string(CacheStatus status);
 [[nodiscard]] std::string_view to_string(Direction direction);
 [[nodiscard]] std::string_view to_string(Urgency urgency);
+/// The things whose waits the process tells of: "requests"; of an engine that tells of no requests, "loads" or "gets".
+[[nodiscard]] std::string_view waiting_things(const AdminSnapshot& snapshot);
 /// "room", "looking", or the name of the source.
 [[nodiscard]] std::string_view waited_for(const SlowRequest& request);
 /// The sentence with the name of the pool, if there are several pools.

@@ -497,6 +497,7 @@ std::vector<TransferQueue> Cache::transfer_queues() const {
 std::vector<SlowRequest> Cache::slowest_requests() const { return state_->waits.slowest(state_->parts.clock.now()); }
 
 WaitTotals Cache::wait_totals() const { return state_->waits.totals(); }
+WaitsNow Cache::waits_now() const { return state_->waits.waiting(state_->parts.clock.now()); }
 Usage Cache::usage(Tier tier, PoolId pool) const { return state_->manager.usage(tier, pool); }
 std::uint64_t Cache::blocks_for(std::uint64_t tokens, GroupId group) const {
   return state_->manager.blocks_for(tokens, group);

@@ -272,6 +272,10 @@ Result<void> CacheState::begin_job(const OffloadOrder& order, Direction directio
   OffloadJobs& jobs = manager.offload();
   const bool loads = direction == Direction::swap_in;
   const Result<void> begun = !given_out(order.after) ? jobs.refuse(no_such_fence) : loads ? jobs.load(order) : jobs.store(order);
+  if (begun && loads) {
+    waits.begin(RequestId{order.id.value()}, parts.clock.now());
+    loads_from_.emplace(order.id, Source::host);
+  }
   if (begun && tracing_) {
     const auto blocks = static_cast<std::uint32_t>(order.keys.size() - order.first);
     const TraceSpan::Kind kind = loads ? TraceSpan::Kind::load_job : TraceSpan::Kind::store_job;
@@ -281,12 +285,22 @@ Result<void> CacheState::begin_job(const OffloadOrder& order, Direction directio
   return begun;
 }
 
-void CacheState::end_job_spans(std::span<const OffloadEvent> ended) {
-  if (jobs_.empty()) return;
-  for (const OffloadEvent& event : ended) {
-    const auto found = event.kind == OffloadEvent::Kind::ended ? jobs_.find(event.job) : jobs_.end();
+void CacheState::end_jobs(std::span<const OffloadEvent> events) {
+  if (events.empty()) return;
+  const TimePoint now = parts.clock.now();
+  for (const OffloadEvent& event : events) {
+    if (event.kind == OffloadEvent::Kind::block && event.source > Source::host) {
+      Source& farthest = loads_from_.at(event.job);
+      farthest = std::max(farthest, event.source);
+    }
+    if (event.kind != OffloadEvent::Kind::ended) continue;
+    if (const auto load = loads_from_.find(event.job); load != loads_from_.end()) {
+      waits.end_load(RequestId{event.job.value()}, now, load->second);
+      loads_from_.erase(load);
+    }
+    const auto found = jobs_.find(event.job);
     if (found == jobs_.end()) continue;
-    found->second.end = parts.clock.now();
+    found->second.end = now;
     found->second.failed = bool{event.error};
     on_span(found->second);
     jobs_.erase(found);

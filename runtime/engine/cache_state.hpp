@@ -96,7 +96,7 @@ struct CacheState final : LeaseHome, SpanSink {
   /// Begins a load or a store of an OffloadCache.
   [[nodiscard]] Result<void> begin_job(const OffloadOrder& order, Direction direction);
   /// Handles the events of an OffloadCache: some of them end a job.
-  void end_job_spans(std::span<const OffloadEvent> events);
+  void end_jobs(std::span<const OffloadEvent> events);
   /// Passes the span to all watches that want spans.
   void on_span(const TraceSpan& span) override;
   void clear(const ClearOptions& options);
@@ -231,9 +231,10 @@ struct CacheState final : LeaseHome, SpanSink {
   ReturnedLeases returned_;              ///< any thread
   Fence newest_point_;                   ///< the newest point that is known to be given out
   unsigned calls_ = 0;
-  bool tracing_ = false;                                                              ///< a watch wants spans
-  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;            ///< empty if no watch wants spans
-  boost::unordered_flat_map<OffloadJobId, TraceSpan, std::hash<OffloadJobId>> jobs_;  ///< the same for jobs
+  bool tracing_ = false;                                                                 ///< a watch wants spans
+  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;               ///< empty if no watch wants spans
+  boost::unordered_flat_map<OffloadJobId, TraceSpan, std::hash<OffloadJobId>> jobs_;     ///< the same for jobs
+  boost::unordered_flat_map<OffloadJobId, Source, std::hash<OffloadJobId>> loads_from_;  ///< the farthest source of each load
   std::vector<PoolId> pool_ids_;
   std::vector<BlockKey> offload_asked_;  ///< scratch
   std::vector<SlotId> freed_[2];         ///< scratch

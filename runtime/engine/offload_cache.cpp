@@ -72,6 +72,7 @@ OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, Key
     state_.note_shared();
     OffloadFound found;
     if (manager.link().allows()) found = manager.offload().find(keys, hits_);
+    if (const std::optional<Duration> looked = manager.offload().take_looked()) state_.waits.looked(*looked);
     if (!found.looking) manager.offload().note_question(keys.size(), found.blocks);
     return found;
   });
@@ -164,7 +165,7 @@ std::span<const OffloadEvent> OffloadCache::poll() {
   const CacheState::CallTimer timer{state_, TraceSpan::Kind::poll};
   state_.collect();
   state_.manager.offload().take_events(events_);
-  state_.end_job_spans(events_);
+  state_.end_jobs(events_);
   state_.end_call();
   return events_;
 }

@@ -1,5 +1,6 @@
 #include "runtime/store/admin_subject.hpp"
 
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -46,10 +47,19 @@ class Runner {
 
 }  // namespace
 
-admin::Publisher::Subject admin_subject(TierBatches& batches, std::function<void(AdminSnapshot&)> complete, AdminShared shared) {
+admin::Publisher::Subject admin_subject(TierBatches& batches, admin::Observer& observer,
+                                        std::function<void(AdminSnapshot&)> complete, AdminShared shared) {
+  observer.sample({});  // a block has one key
+  batches.watch([&observer](std::span<const BlockKey> keys) { observer.on_offload_asked({}, keys); });
   return {.describe =
-              [&batches, complete = std::move(complete)](AdminSnapshot& snapshot) {
+              [&batches, &observer, complete = std::move(complete)](AdminSnapshot& snapshot) {
                 snapshot.tier_store = batches.statistics();
+                snapshot.waits = batches.waits().totals();
+                snapshot.waits_now = batches.waits().waiting(snapshot.made);
+                snapshot.slowest = batches.waits().slowest(snapshot.made);
+                snapshot.misses = batches.misses();
+                snapshot.measured = observer.measured();
+                observer.hand_over();
                 snapshot.work.under_way = !batches.is_idle();
                 snapshot.erasing = batches.is_erasing() || batches.erase_error();
                 complete(snapshot);

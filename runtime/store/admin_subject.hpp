@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/observer.hpp"
 #include "runtime/store/tier_batches.hpp"
 
 #include <functional>
@@ -17,8 +18,9 @@ struct AdminShared {
 /// Makes the interface of a TierStore for the admin endpoint: its counts, and its two commands. `complete` adds to a snapshot
 /// what the batches do not know: the pool with the size of a block, the store and its health, and how I/O is done.
 ///
-/// Ownership: `batches` must outlive the subject. Threads: the thread of the store.
-[[nodiscard]] admin::Publisher::Subject admin_subject(TierBatches& batches, std::function<void(AdminSnapshot&)> complete,
-                                                      AdminShared shared = {});
+/// The observer gets samples of the blocks that the engine needs. Ownership: the batches and the observer must outlive the
+/// subject. Threads: the thread of the store.
+[[nodiscard]] admin::Publisher::Subject admin_subject(TierBatches& batches, admin::Observer& observer,
+                                                      std::function<void(AdminSnapshot&)> complete, AdminShared shared = {});
 
 }  // namespace terrace

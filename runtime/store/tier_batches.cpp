@@ -111,10 +111,12 @@ Result<void> TierBatches::submit(BatchKind kind, const TierPut& put) {
       if (!put.parents.empty() && put.parents[i] != put.keys[i]) batch.blocks[i].parent = put.parents[i];
     }
     const std::uint32_t number = new_batch();
+    if (kind == BatchKind::get) waits_.begin(RequestId{put.id.value()}, batch.begun);
     std::deque<std::uint32_t>& queue = kind == BatchKind::get ? gets_ : puts_;
     queue.push_back(number);
     if (const Result<void> claimed = regions_.claim(put.region, put.rows, batch.kind); !claimed) {
       queue.pop_back();
+      waits_.forget(RequestId{put.id.value()});
       return claimed;
     }
     batch.queued = true;
@@ -124,6 +126,7 @@ Result<void> TierBatches::submit(BatchKind kind, const TierPut& put) {
     blocks_ += static_cast<std::uint32_t>(size);
     (kind == BatchKind::get ? counted_.gets : counted_.puts) += size;
     first_deadline_ = std::min(first_deadline_, put.deadline);
+    if (asked_) note_needed(kind, put.keys);
     finish_if_ended(number);
   } catch (const std::bad_alloc&) {
     return Errc::no_room;
@@ -187,6 +190,7 @@ void TierBatches::end_probes() {
     batch.unended = batch.under_way = 0;
     batch.result.succeeded = probed.leading;
     note_asked(batch.asked, probed.leading);
+    waits_.looked(clock_.now() - batch.begun);
     finish_if_ended(number);
   }
 }
@@ -224,7 +228,9 @@ void TierBatches::begin_gets() {
     if (!token) break;
     ++gets_under_way_;
     const Block& block = block_of(*token);
-    reads_.push_back({*token, block.key, regions_.row(batches_[batch_of(*token)].region, block.row)});
+    Batch& batch = batches_[batch_of(*token)];
+    batch.asks_shared |= layered_ != nullptr && !layered_->contains(block.key);
+    reads_.push_back({*token, block.key, regions_.row(batch.region, block.row)});
   }
   if (!reads_.empty()) store_.read(reads_);
 }
@@ -270,6 +276,8 @@ std::size_t TierBatches::poll(std::vector<BatchResult>& out) {
   polling_ = true;
   const TimePoint now = clock_.now();
   store_events_.clear();
+  misses_.set_now(now);
+  damage_ = false;
   store_.poll(store_events_);
   for (const StoreEvent& event : store_events_) handle(event, now);
   // The store has reported the removals by now, so this flush makes them durable.
@@ -287,6 +295,12 @@ std::size_t TierBatches::poll(std::vector<BatchResult>& out) {
 }
 
 void TierBatches::handle(const StoreEvent& event, TimePoint now) {
+  const bool gone = event.kind == StoreEvent::Kind::removed || event.kind == StoreEvent::Kind::evicted;
+  if (asked_) {
+    damage_ = gone ? damage_ : event.kind == StoreEvent::Kind::read && event.error == Errc::corrupt;
+    if (damage_) misses_.damaged(event.key);
+    if (gone) misses_.went(event.key, Tier::storage);
+  }
   switch (event.kind) {
     case StoreEvent::Kind::read: return on_read(event);
     case StoreEvent::Kind::written: return on_written(event, now);
@@ -328,6 +342,7 @@ void TierBatches::on_written(const StoreEvent& event, TimePoint now) {
       storing->second.was_stored = true;
       if (storing->second.depth > 0) depths_[block.key] = storing->second.depth;
       ++stored_;
+      if (asked_) misses_.came(block.key, Tier::storage);
       leave({TierEvent::Kind::stored, block.key, {}});
       on_change(now);
     }
@@ -403,7 +418,9 @@ void TierBatches::finish_if_ended(std::uint32_t number) {
 void TierBatches::finish(std::uint32_t number) {
   Batch& batch = batches_[number];
   batch.has_ended = true;
-  batch.result.duration = clock_.now() - batch.begun;
+  const TimePoint now = clock_.now();
+  batch.result.duration = now - batch.begun;
+  waits_.end_load(RequestId{batch.id.value()}, now, batch.asks_shared ? Source::shared : Source::storage);
   batch.result.memory_in_use = batch.under_way > 0;
   results_.push_back(std::move(batch.result));
   if (!polling_) waker_.wake();
@@ -474,6 +491,7 @@ Result<void> TierBatches::clear() {
   try {
     std::vector<BlockKey> all;
     store_.for_each([&all](const StoredBlock& block) { all.push_back(block.key); });
+    if (asked_) misses_.cleared();
     for (const auto& [id, number] : ids_) {
       if (batches_[number].kind != BatchKind::put) continue;
       for (const Block& block : batches_[number].blocks) {

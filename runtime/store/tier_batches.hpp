@@ -1,6 +1,8 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "runtime/cache/measure/miss_reasons.hpp"
+#include "runtime/cache/measure/wait_times.hpp"
 #include "runtime/store/layered_store.hpp"
 #include "runtime/store/region_table.hpp"
 #include "storage/io/aligned_buffer.hpp"
@@ -83,6 +85,12 @@ class TierBatches {
     counted_.found += found;
   }
   [[nodiscard]] TierStatistics statistics() const;
+  /// From now on, finds out why the blocks of puts had to be computed (misses()), and tells `asked` which blocks the engine
+  /// needed: those of gets, and those of puts that are not there.
+  void watch(std::function<void(std::span<const BlockKey>)> asked);
+  [[nodiscard]] const MissTotals& misses() const { return misses_.totals(); }
+  /// The waits of gets and probes.
+  [[nodiscard]] const WaitTimes& waits() const { return waits_; }
   /// The result of the last flush that has ended.
   [[nodiscard]] ErrorCode flush_error() const { return flush_error_; }
 
@@ -107,6 +115,7 @@ class TierBatches {
     std::uint32_t unended = 0;    ///< number of blocks that have no error code yet
     std::uint32_t under_way = 0;  ///< number of blocks that the store works on, including abandoned ones
     bool queued = false;          ///< its number is in gets_ or puts_
+    bool asks_shared = false;     ///< only for a get: it has a block that the local store did not have
     std::uint64_t stored = 0;     ///< only for a flush: stored_ when it began
     std::size_t asked = 0;        ///< only for a probe: number of keys
     bool has_ended = false;       ///< its result is in results_; the batch is kept for its abandoned blocks
@@ -169,6 +178,7 @@ class TierBatches {
   [[nodiscard]] const BlockKey* stored_key() const;
   void remember(const BlockKey& key) { recent_[recent_at_++ % recent_.size()] = key; }
   void leave(const TierEvent& event);
+  void note_needed(BatchKind kind, std::span<const BlockKey> keys);
 
   BlockStore& store_;
   const ResilientStore* guard_;
@@ -214,6 +224,11 @@ class TierBatches {
   std::vector<BatchResult> results_;
   std::deque<TierEvent> events_;
   TierStatistics counted_;
+  WaitTimes waits_;
+  MissReasons misses_;
+  std::function<void(std::span<const BlockKey>)> asked_;  ///< empty: nobody watches
+  bool damage_ = false;                   ///< the last event was a damaged block; the store gives it up, and all blocks below it
+  std::vector<BlockKey> needed_;          ///< scratch
   std::vector<StoreEvent> store_events_;  ///< scratch, like the next ones
   std::vector<LayeredStore::Probed> probed_;
   std::vector<StoreRead> reads_;

@@ -3,6 +3,11 @@
 #include "base/check.hpp"
 #include "runtime/store/tier_batches.hpp"
 
+#include <algorithm>
+#include <iterator>
+#include <new>
+#include <utility>
+
 namespace terrace {
 
 void TierBatches::leave(const TierEvent& event) {
@@ -18,6 +23,24 @@ std::size_t TierBatches::poll_events(std::vector<TierEvent>& out) {
   out.insert(out.end(), events_.begin(), events_.end());
   events_.clear();
   return arrived;
+}
+
+void TierBatches::watch(std::function<void(std::span<const BlockKey>)> asked) {
+  asked_ = std::move(asked);
+  misses_.begin();
+  store_.for_each([this](const StoredBlock& block) { misses_.came(block.key, Tier::storage); });
+}
+
+void TierBatches::note_needed(BatchKind kind, std::span<const BlockKey> keys) try {
+  if (kind == BatchKind::put) {
+    needed_.clear();
+    std::ranges::copy_if(keys, std::back_inserter(needed_), [this](const BlockKey& key) { return !store_.contains(key); });
+    for (const BlockKey& key : needed_) misses_.missed(key, 1);
+    keys = needed_;
+  }
+  asked_(keys);
+} catch (const std::bad_alloc&) {
+  // It is missing in the statistics; the batch has begun.
 }
 
 TierStatistics TierBatches::statistics() const {

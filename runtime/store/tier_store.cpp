@@ -131,6 +131,7 @@ struct TierStore::Parts {
     if (options.listen.empty()) return;
     mailbox.emplace(all_wakers());
     publisher.emplace(*mailbox, options.publish_interval);
+    observer.emplace(*mailbox, clock);
     listener.emplace(options, *mailbox, clock, admin::Room{});
     log.write(LogLevel::info, "admin", [&] { return "operators reach this store at " + listener->address(); });
   }
@@ -150,7 +151,7 @@ struct TierStore::Parts {
       of_shared.resume = [this, block_bytes](const std::string& revision) { resume_shared(revision, block_bytes); };
       of_shared.is_off = [this] { return layered->shared_is_left(); };
     }
-    publisher->begin(admin_subject(*batches, complete, std::move(of_shared)), clock.now());
+    publisher->begin(admin_subject(*batches, *observer, complete, std::move(of_shared)), clock.now());
   }
 
   /// Only with a shared store.
@@ -245,6 +246,7 @@ struct TierStore::Parts {
   // The admin endpoint; none if the options do not ask for it.
   std::optional<admin::Mailbox> mailbox;
   std::optional<admin::Publisher> publisher;
+  std::optional<admin::Observer> observer;
   std::optional<admin::Listener> listener;
 };
 

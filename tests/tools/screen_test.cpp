@@ -396,6 +396,43 @@ const std::vector<Sample> samples{
     {"\xe2\x28\xa1", "\\xe2(\\xa1"},
 };
 
+/// The minutes of `terrace why` of a process that tells of the waits of `things`, in the first of which `requests` of them
+/// waited.
+std::string minutes_of(std::string_view things, std::uint64_t requests, double oldest = 0) {
+  const auto minute = [&](std::uint64_t waited) {
+    boost::json::object waits{{"at_once", 3}};
+    if (waited > 0) waits["storage"] = boost::json::object{{"requests", waited}, {"seconds", 4.5}};
+    boost::json::array slowest;
+    if (waited > 0) slowest.push_back({{"id", 15}, {"seconds", 2.5}, {"for", "storage"}, {"ended", 1000}});
+    return boost::json::object{{"begin", 960},
+                               {"waits", std::move(waits)},
+                               {"slowest", std::move(slowest)},
+                               {"waiting", {{"requests", 2}, {"oldest_seconds", oldest}}},
+                               {"queue", {{"blocks", 0}, {"oldest_seconds", 0}}},
+                               {"moved_bytes", boost::json::object{}},
+                               {"events", boost::json::array{}},
+                               {"events_left_out", 0}};
+  };
+  return history_text({{"waits_of", things}, {"minutes", {minute(requests), minute(0)}}});
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+TEST(Why, says_what_waits_and_not_that_nothing_did_where_no_request_is_told) {
+  const std::string requests = minutes_of("requests", 2);
+  EXPECT_TRUE(has(requests, "waited: 2 for storage (4.5 s in all); 3 requests did not wait")) << requests;
+  EXPECT_TRUE(has(requests, "slowest: request 15 2.5 s for storage")) << requests;
+  EXPECT_TRUE(has(requests, "nothing waited; 3 requests did not wait")) << requests;
+  EXPECT_FALSE(has(requests, "at a time")) << requests;
+  const std::string loads = minutes_of("loads", 2, 5.6);
+  EXPECT_TRUE(has(loads, "waited: 2 loads for storage (4.5 s in all)")) << loads;
+  EXPECT_TRUE(has(loads, "slowest: load 15 2.5 s for storage")) << loads;
+  EXPECT_TRUE(has(loads, "no load has ended; this engine does not tell of its requests")) << loads;
+  EXPECT_TRUE(has(loads, "up to 2 loads waited at a time, one for 5.6 s and longer")) << loads;
+  EXPECT_FALSE(has(loads, "did not wait") || has(loads, "nothing waited")) << loads;
+  EXPECT_FALSE(has(minutes_of("gets", 0), "nothing waited"));
+}
+
 TEST(Text, is_printable_whatever_the_bytes_and_stays_it) {
   for (const Sample& sample : samples) {
     EXPECT_EQ(printable(sample.bytes), sample.shown);

@@ -164,5 +164,7 @@ struct ScreenSize {
 /// Throws what Boost.JSON throws if the answer lacks something (understood()).
 [[nodiscard]] std::string screen_of(const std::string& name, const boost::json::object& now,
                                     const std::optional<boost::json::object>& before, double seconds, ScreenSize room = {});
+/// The minutes of an answer of `/v1/history`. Throws as screen_of().
+[[nodiscard]] std::string history_text(const boost::json::object& history);
 
 }  // namespace terrace::tools

@@ -66,14 +66,14 @@ std::time_t last_time(const std::string& shown, std::time_t now) {
   return today <= now ? today : std::mktime(&yesterday);
 }
 
-/// "storage 3 (2.1 s in all), room 1 (20 ms in all)", the longest first.
-std::string waits_of(const json::object& waits) {
+/// "3 for storage (2.1 s in all), 1 for room (20 ms in all)", the longest first. `things`: behind each number.
+std::string waits_of(const json::object& waits, std::string_view things) {
   std::vector<std::pair<double, std::string>> kinds;
   for (const auto& [what, value] : waits) {
     if (!value.is_object()) continue;
     const double seconds = number(value, "seconds");
-    kinds.emplace_back(seconds,
-                       fmt::format("{} for {} ({} in all)", whole_in(value, "requests"), std::string_view{what}, span(seconds)));
+    kinds.emplace_back(seconds, fmt::format("{}{} for {} ({} in all)", whole_in(value, "requests"), things,
+                                            std::string_view{what}, span(seconds)));
   }
   std::ranges::sort(kinds, [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string shown;
@@ -81,41 +81,57 @@ std::string waits_of(const json::object& waits) {
   return shown;
 }
 
-void show(std::string_view begin, const std::string& what) {
-  write_output(fmt::format("{}  {}\n", begin, wrapped(printable(what), 7, 7)));
+void show(std::string& text, std::string_view begin, const std::string& what) {
+  text += fmt::format("{}  {}\n", begin, wrapped(printable(what), 7, 7));
 }
 
-void show_minute(const json::value& minute) {
+/// `things`: what waits, "requests", or of an engine that tells of no requests "loads" or "gets".
+void show_minute(std::string& text, const json::value& minute, std::string_view things) {
   constexpr std::string_view indent = "     ";
+  const std::string_view thing = things.substr(0, things.size() - 1);
+  const bool of_requests = things == "requests";
   const json::object& waits = minute.at("waits").as_object();
-  const auto at_once = whole_in(waits, "at_once");
-  const std::string waited = waits_of(waits);
-  show(minute_of(number(minute, "begin")),
-       fmt::format("{}; {} requests did not wait", waited.empty() ? "nothing waited" : "waited: " + waited, at_once));
+  const std::string waited = waits_of(waits, of_requests ? "" : fmt::format(" {}", things));
+  const std::string nothing =
+      of_requests ? "nothing waited" : fmt::format("no {} has ended; this engine does not tell of its requests", thing);
+  const std::string others = of_requests ? fmt::format("; {} requests did not wait", whole_in(waits, "at_once")) : "";
+  show(text, minute_of(number(minute, "begin")), (waited.empty() ? nothing : "waited: " + waited) + others);
   std::string slowest;
   for (const json::value& each : minute.at("slowest").as_array()) {
-    slowest += fmt::format("{} request {} {} for {}, until {}", slowest.empty() ? "slowest:" : ";", whole_in(each, "id"),
+    slowest += fmt::format("{} {} {} {} for {}, until {}", slowest.empty() ? "slowest:" : ";", thing, whole_in(each, "id"),
                            span(number(each, "seconds")), text_in(each, "for"), second_of(number(each, "ended")));
   }
-  if (!slowest.empty()) show(indent, slowest);
+  if (!slowest.empty()) show(text, indent, slowest);
+  if (minute.as_object().contains("waiting")) {  // not of a process of an earlier version
+    const json::value& waiting = minute.at("waiting");
+    const double oldest = number(waiting, "oldest_seconds");
+    // A shorter wait ends within the minute, or is seen again.
+    if (oldest >= 1) {
+      show(text, indent,
+           fmt::format("up to {} {} waited at a time, one for {} and longer", whole_in(waiting, "requests"), things,
+                       span(oldest)));
+    }
+  }
   std::string moved;
   for (const auto& [name, bytes] : minute.at("moved_bytes").as_object()) {
     std::string words{name};
     std::ranges::replace(words, '_', ' ');
     moved += fmt::format("{} {} {}", moved.empty() ? "moved:" : ",", words, to_string(Bytes{bytes.to_number<std::uint64_t>()}));
   }
-  if (!moved.empty()) show(indent, moved);
+  if (!moved.empty()) show(text, indent, moved);
   const json::value& queue = minute.at("queue");
   if (const auto blocks = whole_in(queue, "blocks"); blocks > 0) {
     const double oldest = number(queue, "oldest_seconds");
-    show(indent, fmt::format("longest queue: {} blocks{}", blocks, oldest > 0 ? ", the oldest for " + span(oldest) : ""));
+    show(text, indent, fmt::format("longest queue: {} blocks{}", blocks, oldest > 0 ? ", the oldest for " + span(oldest) : ""));
   }
   for (const json::value& event : minute.at("events").as_array()) {
     const auto times = whole_in(event, "times");
-    show(indent, fmt::format("{} {}{}", second_of(number(event, "at")), text_in(event, "text"),
-                             times == 1 ? "" : fmt::format(" ({} times)", times)));
+    show(text, indent,
+         fmt::format("{} {}{}", second_of(number(event, "at")), text_in(event, "text"),
+                     times == 1 ? "" : fmt::format(" ({} times)", times)));
   }
-  if (const auto more = whole_in(minute, "events_left_out"); more > 0) show(indent, fmt::format("and {} other events", more));
+  if (const auto more = whole_in(minute, "events_left_out"); more > 0)
+    show(text, indent, fmt::format("and {} other events", more));
 }
 
 // ---- captures
@@ -165,6 +181,14 @@ void check_file(const std::filesystem::path& file) {
 
 }  // namespace
 
+std::string history_text(const json::object& history) {
+  const bool known = history.contains("waits_of");  // a process of an earlier version does not say so
+  std::string text;
+  for (const json::value& minute : history.at("minutes").as_array())
+    show_minute(text, minute, known ? text_in(history, "waits_of") : "requests");
+  return text;
+}
+
 void run_why(const WhyArguments& arguments) {
   const std::time_t now = std::time(nullptr);
   constexpr std::time_t margin = 120;
@@ -177,12 +201,12 @@ void run_why(const WhyArguments& arguments) {
     return print("{}: nothing is known of {}: the history is an hour long, and begins with the process\n", client.name(),
                  minute_of(static_cast<double>(at)));
   }
-  for (const json::value& minute : minutes) show_minute(minute);
+  write_output(history_text(history));
 }
 
 void run_live_plan(const Target& target, bool as_json) {
   const AdminClient client{target};
-  const json::object status = client.status_of_cache();
+  const json::object status = client.get("/v1/status");
   const json::object& reuse = status.at("reuse").as_object();
   if (as_json) return print_json(reuse);
   const double asked = number(reuse, "asked_blocks");

@@ -65,8 +65,11 @@ class Screen {
     tiers();
     if (is_store(now_)) {
       batches();
+      misses();
+      sizes();
       storage();
       shared();
+      slowest();
     } else {
       if (now_.contains("offload")) offload();
       else requests();
@@ -448,6 +451,7 @@ class Screen {
   }
 
   void slowest() {
+    if (!now_.contains("slowest")) return;  // a store of an earlier version
     const json::array& all = now_.at("slowest").as_array();
     if (all.empty()) return;
     std::string shown;

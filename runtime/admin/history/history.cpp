@@ -41,6 +41,8 @@ void History::look(Moment moment, TimePoint now, WallTime wall) {
   Minute& minute = minute_of(wall);
   minute.queued_blocks = std::max(minute.queued_blocks, moment.queued_blocks);
   minute.queued_seconds = std::max(minute.queued_seconds, moment.queued_seconds);
+  minute.waiting = std::max(minute.waiting, moment.waiting);
+  minute.waiting_seconds = std::max(minute.waiting_seconds, moment.waiting_seconds);
   if (before_) add_totals(moment, minute);
   add_slowest(moment, now, wall);
   if (before_) add_events(moment, wall);
@@ -150,6 +152,7 @@ json::array History::to_json(std::optional<WallTime> at) const {
     all.push_back({{"begin", std::chrono::duration_cast<std::chrono::seconds>(minute.begin.time_since_epoch()).count()},
                    {"waits", std::move(waits)},
                    {"slowest", std::move(slowest)},
+                   {"waiting", {{"requests", minute.waiting}, {"oldest_seconds", minute.waiting_seconds}}},
                    {"queue", {{"blocks", minute.queued_blocks}, {"oldest_seconds", minute.queued_seconds}}},
                    {"moved_bytes", std::move(moved)},
                    {"events", std::move(events)},

@@ -40,6 +40,8 @@ struct Moment {
   std::uint64_t ready_at_once = 0;  ///< requests that did not wait
   std::vector<Waits> waits{};
   std::vector<Slow> slowest{};
+  std::uint64_t waiting = 0;   ///< requests that wait now
+  double waiting_seconds = 0;  ///< the longest of them so far
   std::uint64_t queued_blocks = 0;
   double queued_seconds = 0;           ///< wait of the oldest request in the queue
   std::vector<Total> moved_bytes{};    ///< by kind of transfer
@@ -86,6 +88,8 @@ class History {
     std::uint64_t ready_at_once = 0;
     std::vector<Moment::Waits> waits{};
     std::vector<Slow> slowest{};  ///< the slowest first
+    std::uint64_t waiting = 0;
+    double waiting_seconds = 0;
     std::uint64_t queued_blocks = 0;
     double queued_seconds = 0;
     std::map<std::string, std::uint64_t> moved_bytes{};

@@ -51,16 +51,23 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
     asked("terrace_request_blocks_asked_total", "Blocks that ready requests asked for", stats.requests.asked);
   }
   all.counter("terrace_requests_ready_at_once_total", "Requests that did not wait", snapshot.waits.at_once);
+  all.gauge("terrace_leases", "Leases that have not ended", snapshot.work.leases);
+}
+
+void add_waits(Families& all, const AdminSnapshot& snapshot) {
   const char* const wait = "terrace_request_wait_seconds";
-  const char* const help = "Time until a request was ready, by the slowest thing that it waited for";
-  all.times(wait, help, snapshot.waits.room, label("for", "room"));
-  all.times(wait, help, snapshot.waits.loads[Source::host], label("for", "host"));
+  const char* const help =
+      "Time until a request (of an OffloadCache a load, of a store a get) was ready, by the slowest thing that it waited for";
+  if (!snapshot.tier_store) {
+    all.times(wait, help, snapshot.waits.room, label("for", "room"));
+    all.times(wait, help, snapshot.waits.loads[Source::host], label("for", "host"));
+  }
   all.times(wait, help, snapshot.waits.loads[Source::storage], label("for", "storage"));
   if (snapshot.shared) {
     all.times(wait, help, snapshot.waits.loads[Source::shared], label("for", "shared"));
     all.times(wait, help, snapshot.waits.looking, label("for", "looking"));
   }
-  all.gauge("terrace_leases", "Leases that have not ended", snapshot.work.leases);
+  all.gauge("terrace_waiting", "Requests (loads, gets) that wait now", snapshot.waits_now.requests);
 }
 
 void add_blocks(Families& all, const ManagerStats& stats) {
@@ -357,16 +364,19 @@ std::optional<std::string> metrics_text(const AdminSnapshot& snapshot, const Hea
   add_endpoint(all, health, age);
   if (snapshot.tier_store) {
     add_tier_store(all, *snapshot.tier_store);
+    add_waits(all, snapshot);
     const std::optional<StoreStat>& store = snapshot.pools.front().store;
     if (store) all.counter("terrace_evictions_total", evictions_help, store->evicted, label("tier", "storage"));
     add_block_bytes(all, snapshot);
     add_storage(all, snapshot);
+    add_misses(all, snapshot.misses);
     if (snapshot.shared) {
       add_shared_store(all, *snapshot.shared);
       add_shared_tier_store(all, *snapshot.tier_store);
     }
   } else {
     add_requests(all, snapshot);
+    add_waits(all, snapshot);
     add_blocks(all, snapshot.stats);
     add_moved(all, snapshot);
     add_queues(all, snapshot);

@@ -31,6 +31,8 @@ class OffloadJobs {
   void look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const;
   /// The same as OffloadCache::find. `hits`: the present result of look_up() for these keys.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
+  /// How long the question of the last find() took, if that call was the first with its answer.
+  [[nodiscard]] std::optional<Duration> take_looked() { return questions_.take_looked(); }
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
   /// Counts an order that the caller refuses before it calls this class.

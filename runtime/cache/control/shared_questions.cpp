@@ -214,6 +214,7 @@ OffloadFound SharedQuestions::find(std::span<const BlockKey> keys, std::uint32_t
     Find& it = finds_.at(known->second);
     if (!it.answered) return {local, true};
     const bool believed = !it.told || state_.now < it.until;
+    if (!it.told) looked_ = state_.now - it.begun;
     it.told = true;
     // If local < from, a tier has lost blocks since the question. Then the answer does not continue the local hit.
     if (believed && local >= it.from) return {std::max(local, it.end), false};
@@ -224,7 +225,7 @@ OffloadFound SharedQuestions::find(std::span<const BlockKey> keys, std::uint32_t
     return {local, false};
   }
   if (!has_room_for_find()) return {local, false};
-  const Index index = finds_.add({.name = name, .from = local});
+  const Index index = finds_.add({.name = name, .from = local, .begun = state_.now});
   finds_by_name_.emplace(name, index);
   ask({Asker::Kind::find, index}, {.keys = keys.subspan(local), .from = local}, never);
   return {local, true};

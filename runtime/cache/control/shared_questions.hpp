@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -85,6 +86,8 @@ class SharedQuestions {
   /// For OffloadCache::find. The tiers have the blocks of the first `local` keys, and not the next one. The result includes these
   /// blocks. Callers with the same keys share a question.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::uint32_t local);
+  /// The time from the first to the last call of find() for the same question, if the last call was the first with its answer.
+  [[nodiscard]] std::optional<Duration> take_looked() { return std::exchange(looked_, std::nullopt); }
 
   /// The probe with this token has ended: the store has the first `leading` of its keys.
   void on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading);
@@ -138,7 +141,8 @@ class SharedQuestions {
     std::uint64_t name = 0;
     std::uint32_t from = 0;  ///< index of the first key that was asked for
     std::uint32_t end = 0;   ///< the store has the keys from `from` to before this one
-    TimePoint until{};       ///< the answer is used until this time, and at least once
+    TimePoint begun{};
+    TimePoint until{};  ///< the answer is used until this time, and at least once
     bool answered = false;
     bool told = false;
   };
@@ -166,6 +170,7 @@ class SharedQuestions {
   Slab<Find> finds_;
   boost::unordered_flat_map<std::uint64_t, Index> finds_by_name_;
   Epoch finds_epoch_;  ///< the epoch of all finds
+  std::optional<Duration> looked_;
   VectorPool<BlockKey> spare_keys_;
   TimePoint next_deadline_ = never;
   double round_trip_seconds_ = 0;

@@ -48,13 +48,15 @@ MissReasons::Block* MissReasons::block_of(const BlockKey& key) {
 void MissReasons::came(const BlockKey& key, Tier tier) {
   Block* const block = block_of(key);
   if (block == nullptr) return;
+  // A block behind a damaged one may still arrive in memory, by a read that began before.
+  const bool is_new = block->copies == 0 || tier == Tier::storage;
   block->copies |= bit_of(tier);
-  if (block->reason == MissReason::damaged) block->reason = MissReason::evicted_device;
+  if (is_new && block->reason == MissReason::damaged) block->reason = MissReason::evicted_device;
 }
 
 void MissReasons::went(const BlockKey& key, Tier tier) {
   Block* const block = block_of(key);  // nullptr if it was cached before begin()
-  if (block == nullptr) return;
+  if (block == nullptr || (block->copies == 0 && block->reason == MissReason::cleared)) return;
   block->copies &= static_cast<std::uint8_t>(~bit_of(tier));
   if (block->copies != 0) return;
   if (block->reason != MissReason::damaged) block->reason = evicted_from(tier);

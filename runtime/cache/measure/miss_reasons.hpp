@@ -35,7 +35,7 @@ class MissReasons {
   /// came(): a copy of the block has become usable in the tier. went(): the copy has been dropped.
   void came(const BlockKey& key, Tier tier);
   void went(const BlockKey& key, Tier tier);
-  /// The copy in storage did not verify.
+  /// The copy in storage did not verify, or goes with one before it that did not.
   void damaged(const BlockKey& key);
   /// Everything that was cached is forgotten.
   void cleared();

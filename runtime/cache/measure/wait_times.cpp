@@ -13,7 +13,7 @@ namespace {
 double between(TimePoint begin, TimePoint end) { return std::chrono::duration<double>(end - begin).count(); }
 
 /// The slowest source from which a block came to the device.
-std::optional<Source> farthest(const RequestStats& stats) {
+std::optional<Source> farthest_of(const RequestStats& stats) {
   for (const Source source : all_sources | std::views::reverse) {
     if (source != Source::device && stats.found[source] > 0) return source;
   }
@@ -71,16 +71,34 @@ std::vector<SlowRequest> WaitTimes::slowest(TimePoint now) const {
   return all;
 }
 
-void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
+void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) { end(id, now, farthest_of(stats), stats.looked); }
+
+void WaitTimes::end_load(RequestId id, TimePoint now, Source farthest) {
+  end(id, now, farthest, false);
+  forget(id);
+}
+
+void WaitTimes::end(RequestId id, TimePoint now, std::optional<Source> farthest, bool looked) {
   const Span* const span = end_of(id, now);
   if (span == nullptr) return;
-  const std::optional<Source> source = farthest(stats);
-  WaitTotal& total = source ? totals_.loads[*source] : stats.looked ? totals_.looking : totals_.room;
-  const double seconds = between(span->begun, now);
-  note_slow({id, seconds, source, !source && stats.looked, now});
+  note_slow({id, between(span->begun, now), farthest, !farthest && looked, now});
+  count(farthest ? totals_.loads[*farthest] : looked ? totals_.looking : totals_.room, now - span->begun);
+}
+
+void WaitTimes::count(WaitTotal& total, Duration time) {
+  const double seconds = std::chrono::duration<double>(time).count();
   ++total.requests;
   total.seconds += seconds;
   total.microseconds.add(static_cast<std::uint64_t>(seconds * 1e6));
+}
+
+WaitsNow WaitTimes::waiting(TimePoint now) const {
+  WaitsNow waits{.requests = waiting_};
+  if (waiting_ == 0) return waits;
+  for (const auto& [id, span] : waits_) {
+    if (span.ended == never) waits.oldest_seconds = std::max(waits.oldest_seconds, between(span.begun, now));
+  }
+  return waits;
 }
 
 void WaitTimes::fail(RequestId id, TimePoint now) {

@@ -11,23 +11,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace terrace {
 
-/// Measures the wait of each request, from acquire() to the poll() that reports its end. Its memory is proportional to the number
-/// of live requests. Threads: the thread of the cache.
+/// Measures the wait of each request, from acquire() to the poll() that reports its end: of an OffloadCache that of each load,
+/// and of a TierStore that of each get. Its memory is proportional to the number of live requests. Threads: the thread of the
+/// cache.
 class WaitTimes {
  public:
   void ready_at_once() { ++totals_.at_once; }
   void begin(RequestId id, TimePoint now);
   /// The wait is over. `stats`: where the blocks of the request were found. A second call for the same request has no effect.
   void end(RequestId id, TimePoint now, const RequestStats& stats);
+  /// The wait of a load or a get is over, and its number is free. `farthest`: the source under which it counts.
+  void end_load(RequestId id, TimePoint now, Source farthest);
+  /// Counts a wait for the answer of a shared store.
+  void looked(Duration time) { count(totals_.looking, time); }
   void fail(RequestId id, TimePoint now);
   /// The request has ended.
   void forget(RequestId id);
   /// Returns true if a request waits.
   [[nodiscard]] bool any() const { return waiting_ > 0; }
+  [[nodiscard]] WaitsNow waiting(TimePoint now) const;
 
   /// Seconds that this request has waited until `now` or until it was ready; 0 if it was ready at once.
   [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
@@ -44,6 +51,8 @@ class WaitTimes {
   static constexpr std::size_t slowest_max = 5;
 
   [[nodiscard]] Span* end_of(RequestId id, TimePoint now);
+  void end(RequestId id, TimePoint now, std::optional<Source> farthest, bool looked);
+  static void count(WaitTotal& total, Duration time);
   void note_slow(const SlowRequest& request);
 
   WaitTotals totals_;

@@ -84,6 +84,8 @@ class StoredReads : PoolPart {
   void cancel(ReadId id);
   /// A read has ended. `token` is that of the ReadOrder, or of the SharedActions::Read.
   void on_read(std::uint64_t token, ErrorCode error);
+  /// The block of a read that is under way.
+  [[nodiscard]] BlockRef block_of(std::uint64_t token) const { return reads_.find(static_cast<ReadId>(token))->order.block; }
   /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
   bool pump();
   /// pump() would change nothing, and there are no results.

@@ -227,10 +227,20 @@ bool TieredPool::on_transfer(TransferEvent& event) {
   return true;
 }
 
+/// The store gives up the block and all blocks behind it, which may be in the host tier and are dropped there, too.
+void TieredPool::note_damage(const StoreEvent& event) {
+  misses_->damaged(event.key);
+  const BlockRef damaged = stored_reads_.block_of(event.token);
+  if (residency_.tree().hidden(damaged)) return;  // from before a clear
+  std::vector<BlockRef> below;
+  residency_.tree().collect_below(damaged, below);
+  for (const BlockRef block : below) misses_->damaged(residency_.tree().key(block));
+}
+
 void TieredPool::on_store(const StoreEvent& event) {
   switch (event.kind) {
     case StoreEvent::Kind::read:
-      if (misses_ != nullptr && event.error == Errc::corrupt) misses_->damaged(event.key);
+      if (misses_ != nullptr && event.error == Errc::corrupt) note_damage(event);
       stored_reads_.on_read(event.token, event.error);
       hand_out_reads();
       break;

@@ -269,6 +269,7 @@ class TieredPool {
   void use(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
   void copy_down(std::uint32_t from, Prefix prefix);
   void hand_out_reads();
+  void note_damage(const StoreEvent& event);
   bool sweep_hidden();
   [[nodiscard]] bool in_use(BlockRef block) const;
 

@@ -292,9 +292,11 @@ TEST_F(AdminMetrics, a_store_tells_storage_as_a_cache_does_and_nothing_of_other_
   EXPECT_EQ(page.at("terrace_storage_blocks{pool=\"0\",tier=\"storage\",state=\"free\"}"), 4);
   EXPECT_EQ(page.at("terrace_storage_up{pool=\"0\"}"), 0);
   EXPECT_EQ(page.at("terrace_block_bytes{pool=\"0\"}"), 65536);
+  EXPECT_TRUE(page.contains("terrace_request_wait_seconds_count{for=\"storage\"}"));
+  EXPECT_TRUE(page.contains("terrace_missed_units_total{reason=\"damaged\"}"));
   for (const auto& [name, value] : page) {
-    for (const char* of_a_cache : {"terrace_request", "terrace_blocks", "terrace_host", "terrace_daily", "terrace_write_back",
-                                   "terrace_call", "terrace_moving"}) {
+    for (const char* of_a_cache : {"terrace_requests", "terrace_request_tokens", "terrace_blocks", "terrace_host",
+                                   "terrace_daily", "terrace_write_back", "terrace_call", "terrace_moving"}) {
       EXPECT_FALSE(name.starts_with(of_a_cache)) << name;
     }
   }

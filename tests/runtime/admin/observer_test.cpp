@@ -429,7 +429,11 @@ TEST_F(AdminHistory, counts_in_each_minute_what_was_waited_for) {
   moment.ready_at_once = 3;
   moment.queued_blocks = 8;
   moment.queued_seconds = 0.25;
+  moment.waiting = 2;
+  moment.waiting_seconds = 5.5;
   look();
+  moment.waiting = 0;
+  moment.waiting_seconds = 0;
   moment.queued_blocks = 2;
   look();
   pass(60s);
@@ -440,6 +444,8 @@ TEST_F(AdminHistory, counts_in_each_minute_what_was_waited_for) {
   EXPECT_EQ(json::serialize(first.at("waits")), R"({"at_once":3,"storage":{"requests":2,"seconds":1.5E0}})");
   EXPECT_EQ(json::serialize(first.at("moved_bytes")), R"({"swap_in":40})");
   EXPECT_EQ(json::serialize(first.at("queue")), R"({"blocks":8,"oldest_seconds":2.5E-1})");
+  EXPECT_EQ(json::serialize(first.at("waiting")), R"({"requests":2,"oldest_seconds":5.5E0})");
+  EXPECT_EQ(json::serialize(minutes().back().at("waiting")), R"({"requests":0,"oldest_seconds":0E0})");
   EXPECT_EQ(json::serialize(minutes().back().at("waits")), R"({"at_once":0})");
 }
 

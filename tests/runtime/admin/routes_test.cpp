@@ -169,18 +169,24 @@ TEST_F(AdminRoutes, the_history_is_made_of_snapshots_also_of_a_store) {
   };
   const History::WallTime wall{std::chrono::seconds{1'000'000'020}};
   look(wall);
-  EXPECT_EQ(reply("GET", "/v1/history").body, "{\"minutes\":[]}\n") << "nothing was published";
+  EXPECT_EQ(reply("GET", "/v1/history").body, R"({"waits_of":"requests","minutes":[]})"
+                                              "\n")
+      << "nothing was published";
   publish();
   look(wall);
   snapshot.tier_store = {.gets_late = 3, .waiting = 7};
+  snapshot.waits.loads[Source::storage] = {.requests = 4, .seconds = 2};
+  snapshot.waits_now = {.requests = 1, .oldest_seconds = 9};
   snapshot.transfers_paused = true;
   publish();
   look(wall);
   const Reply all = reply("GET", "/v1/history");
-  for (const char* const told : {"transfers are paused", "gets were not answered in time", "\"times\":3", "\"blocks\":7"})
+  for (const char* const told : {"transfers are paused", "gets were not answered in time", "\"times\":3", "\"blocks\":7",
+                                 "\"storage\":{\"requests\":4,\"seconds\":2E0}", "\"oldest_seconds\":9E0"})
     EXPECT_NE(all.body.find(told), std::string::npos) << told << '\n' << all.body;
   EXPECT_EQ(reply("GET", "/v1/history?at=1000000140").body, all.body) << "two minutes later";
-  EXPECT_EQ(reply("GET", "/v1/history?at=1000000200").body, "{\"minutes\":[]}\n");
+  EXPECT_EQ(reply("GET", "/v1/history?at=1000000200").body, R"({"waits_of":"gets","minutes":[]})"
+                                                            "\n");
   for (const char* const wrong : {"at=", "at=x", "at=1x", "at=-1", "at=99999999999999999999", "from=1"})
     EXPECT_EQ(reply("GET", "/v1/history?" + std::string{wrong}).status, 400U) << wrong;
 }
@@ -221,7 +227,8 @@ TEST_F(AdminRoutes, a_process_with_a_store_only_answers_what_it_has_and_names_it
   EXPECT_EQ(status.at("pools").at(0).at("block_bytes").to_number<std::uint64_t>(), count(MiB));
   EXPECT_EQ(status.at("pools").at(0).at("storage").at("capacity_blocks").to_number<int>(), 20);
   EXPECT_EQ(status.at("io").as_string(), "io_uring");
-  for (const char* of_a_cache : {"requests", "settings", "reuse", "captures", "jobs"}) EXPECT_FALSE(status.contains(of_a_cache));
+  for (const char* of_a_cache : {"requests", "settings", "captures", "jobs"}) EXPECT_FALSE(status.contains(of_a_cache));
+  for (const char* of_both : {"waits", "slowest", "misses", "reuse"}) EXPECT_TRUE(status.contains(of_both)) << of_both;
   EXPECT_TRUE(json(reply("GET", "/v1/config")).at("now").as_object().empty());
   EXPECT_TRUE(std::holds_alternative<Clear>(std::get<Command>(route("POST", "/v1/clear"))));
   for (const char* path : {"/v1/resize", "/v1/settings", "/v1/jobs", "/v1/jobs/1/pause", "/v1/trace", "/v1/record", "/v1/resume",

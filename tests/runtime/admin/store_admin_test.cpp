@@ -64,7 +64,7 @@ class StoreAdmin : public ::testing::Test {
       pool.store = store.stat();
       snapshot.io = "memory";
     };
-    publisher.begin(admin_subject(batches, complete), clock.now());
+    publisher.begin(admin_subject(batches, observer, complete), clock.now());
   }
   void poll() {
     std::vector<BatchResult> results;
@@ -91,6 +91,7 @@ class StoreAdmin : public ::testing::Test {
   Rows memory;
   HostRegionId region{};
   admin::Mailbox mailbox{waker};
+  admin::Observer observer{mailbox, clock};
   admin::Publisher publisher{mailbox, interval};
 };
 
@@ -122,6 +123,64 @@ TEST_F(StoreAdmin, tells_the_counts_of_the_store_and_whether_work_is_under_way) 
   EXPECT_EQ(seen().pools.at(0).store->blocks, 2U);
   EXPECT_EQ(seen().io, "memory");
   EXPECT_FALSE(seen().work.under_way);
+}
+
+TEST_F(StoreAdmin, tells_the_waits_of_gets) {
+  put(1, keys_of({1, 2}));
+  poll();
+  store.held = true;
+  const auto keys = keys_of({1, 2});
+  ASSERT_TRUE(batches.submit_get({.id = BatchId{7}, .keys = keys, .region = region, .rows = first_rows}));
+  clock.advance(2s);
+  poll();
+  EXPECT_EQ(seen().waits_now.requests, 1U);
+  EXPECT_EQ(seen().waits_now.oldest_seconds, 2.0);
+  EXPECT_EQ(seen().waits.loads[Source::storage].requests, 0U) << "a put is none";
+  store.held = false;
+  clock.advance(interval);
+  poll();
+  EXPECT_EQ(seen().waits_now.requests, 0U);
+  EXPECT_EQ(seen().waits.loads[Source::storage].requests, 1U);
+  EXPECT_EQ(seen().waits.loads[Source::storage].seconds, 3.0);
+  ASSERT_EQ(seen().slowest.size(), 1U);
+  EXPECT_EQ(seen().slowest.front().id, RequestId{7});
+  const std::array<std::uint32_t, 2> wrong{0, 99};
+  EXPECT_FALSE(batches.submit_get({.id = BatchId{8}, .keys = keys, .region = region, .rows = wrong}));
+  EXPECT_EQ(batches.waits().waiting(clock.now()).requests, 0U) << "it was refused";
+}
+
+TEST_F(StoreAdmin, tells_why_blocks_had_to_be_computed_and_samples_what_the_engine_needed) {
+  std::uint64_t id = 0;
+  const auto store_all = [&] {
+    for (std::uint32_t first = 0; first < 64; first += 2) {
+      put(++id, keys_of({first, first + 1}));
+      poll();
+    }
+  };
+  store_all();  // the store has room for 32 blocks, and evicts
+  store_all();
+  ASSERT_TRUE(batches.clear());
+  poll();
+  store_all();
+  clock.advance(interval);
+  poll();
+  const MissTotals misses = seen().misses;
+  for (const MissReason reason : {MissReason::unknown, MissReason::evicted_storage, MissReason::cleared})
+    EXPECT_GT(misses[reason], 0U) << to_string(reason);
+  EXPECT_EQ(misses[MissReason::damaged], 0U);
+  for (std::uint32_t first = 32; first < 64; first += 2) {
+    const auto keys = keys_of({first, first + 1});
+    for (const BlockKey& key : keys) store.memory().raw(key)[7] ^= std::byte{1};
+    ASSERT_TRUE(batches.submit_get({.id = BatchId{++id}, .keys = keys, .region = region, .rows = first_rows}));
+    poll();
+  }
+  store_all();
+  clock.advance(interval);
+  poll();
+  EXPECT_GT(seen().misses[MissReason::damaged], 0U);
+  std::size_t samples = 0;
+  for (const admin::Observed& portion : mailbox.observed()) samples += portion.samples.size();
+  EXPECT_GT(samples, 0U);
 }
 
 TEST_F(StoreAdmin, a_clear_gives_up_all_blocks_and_the_next_question_sees_it) {
@@ -307,17 +366,16 @@ TEST_F(StoreEndpoint, the_program_shows_a_store_and_says_what_is_for_a_cache) {
   const TierStore store{options()};
   const tools::Target target{.socket = listen(), .token_file = {}};
   tools::run_top({.target = target, .once = true});
+  tools::run_live_plan(target, false);
   const auto refusal = [](const auto& run) { return refusal_of<tools::UsageError>(run); };
   tools::CaptureArguments capture;
   tools::JobArguments list;
   tools::JobArguments start;
   start.part = tools::JobArguments::Part::start;
   capture.target = list.target = start.target = target;
-  const std::vector<std::string> refusals{refusal([&] { return tools::run_live_plan(target, false); }),
-                                          refusal([&] { return tools::run_capture(capture); }),
+  const std::vector<std::string> refusals{refusal([&] { return tools::run_capture(capture); }),
                                           refusal([&] { return tools::run_job(list); }),
-                                          refusal([&] { return tools::run_job(start); }),
-                                          refusal([&] {
+                                          refusal([&] { return tools::run_job(start); }), refusal([&] {
                                             return tools::run_set({.target = target, .words = {"storage-blocks", "4"}});
                                           }),
                                           refusal([&] {

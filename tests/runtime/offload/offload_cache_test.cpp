@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 
@@ -46,6 +47,33 @@ TEST_F(Offload, a_job_completes_in_part_with_a_result_for_each_block) {
   EXPECT_EQ(offload->totals().load_misses, 1U);
 }
 
+TEST_F(Offload, a_load_is_a_wait_from_its_order_to_its_end_and_a_store_is_none) {
+  make_writing_through(2, KeyOrder::flat);
+  put(1, names({1, 2}), 0, 10);
+  put(5, names({3}), 0, 30);  // the second block has left the host tier
+  EXPECT_EQ(cache->waits_now().requests, 0U);
+  ASSERT_TRUE(offload->load(order(2, names({1, 2}), slots({4, 5}))).has_value());
+  ASSERT_TRUE(offload->load(order(3, names({1}), slots({6}))).has_value());
+  clock.advance(milliseconds{1500});
+  EXPECT_EQ(cache->waits_now().requests, 2U);
+  EXPECT_DOUBLE_EQ(cache->waits_now().oldest_seconds, 1.5);
+  settle();
+  ASSERT_TRUE(ended(2) && ended(3));
+  EXPECT_EQ(cache->waits_now().requests, 0U);
+  const WaitTotals waits = cache->wait_totals();
+  EXPECT_EQ(waits.loads[Source::storage].requests, 1U);
+  EXPECT_DOUBLE_EQ(waits.loads[Source::storage].seconds, 1.5);
+  EXPECT_EQ(waits.loads[Source::host].requests, 1U);
+  EXPECT_EQ(waits.room.requests + waits.looking.requests + waits.failed, 0U);
+  const std::vector<SlowRequest> slowest = cache->slowest_requests();
+  ASSERT_EQ(slowest.size(), 2U);
+  EXPECT_EQ(std::ranges::count(slowest, RequestId{2}, &SlowRequest::id), 1);
+  // A load that brings nothing is a wait, too.
+  ASSERT_TRUE(offload->load(order(4, names({9}), slots({4}))).has_value());
+  settle();
+  EXPECT_EQ(cache->wait_totals().loads[Source::host].requests, 2U);
+}
+
 TEST_F(Offload, a_look_up_tells_where_a_block_is_and_changes_nothing) {
   make_writing_through(2, KeyOrder::flat);
   const auto keys = names({1, 2, 3});
@@ -68,6 +96,30 @@ TEST_F(Offload, a_look_up_tells_where_a_block_is_and_changes_nothing) {
   EXPECT_EQ(offload->bitmap(keys, {}).error(), Errc::invalid_argument);
   EXPECT_EQ(offload->look_up(keys, {}).error(), Errc::invalid_argument);
   EXPECT_EQ(offload->leading(keys, PoolId{3}), 0U);
+}
+
+TEST_F(Offload, what_a_damaged_block_has_hidden_is_a_miss_by_damage) {
+  struct Asked final : CacheWatch {
+    void on_polled(TimePoint) override {}
+    [[nodiscard]] bool wants_offload_asked() const override { return true; }
+  } asked;
+  watch = &asked;
+  make_writing_through(16, KeyOrder::prefix);
+  cache->measure_misses();
+  const auto keys = names({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
+  put(1, keys, 0, 10);
+  cache->clear({.keep_storage = true});
+  ASSERT_EQ(offload->leading(keys), 12U);
+  store->raw(keys[1])[7] ^= std::byte{1};
+  OffloadOrder to_host = order(2, keys, {});
+  ASSERT_TRUE(offload->load(to_host).has_value());
+  settle();
+  ASSERT_EQ(offload->leading(keys), 1U);
+  put(3, keys, 1, 20);
+  const MissTotals misses = cache->miss_totals();
+  const std::uint64_t all = std::accumulate(misses.units.begin(), misses.units.end(), std::uint64_t{0});
+  EXPECT_GT(all, misses[MissReason::unknown]);
+  EXPECT_EQ(misses[MissReason::damaged], all - misses[MissReason::unknown]) << "those of the first store are not known";
 }
 
 TEST_F(Offload, a_store_never_evicts_blocks_of_its_own_order) {

@@ -133,9 +133,11 @@ TEST_F(OffloadShared, is_asked_once_for_equal_questions_and_an_answer_is_believe
     poll();
     EXPECT_EQ(others.probed, 1U);
     others.answers = true;
-    poll();
+    pass(5ms);
     EXPECT_EQ(offload->find(keys), (OffloadFound{2, false}));
     EXPECT_EQ(offload->find(keys), (OffloadFound{2, false}));
+    EXPECT_EQ(cache->wait_totals().looking.requests, 1U);
+    EXPECT_DOUBLE_EQ(cache->wait_totals().looking.seconds, 0.005);
     EXPECT_EQ(offload->find(names({1, 2})), (OffloadFound{2, false}));
     EXPECT_EQ(others.probed, 1U);
     pass(1001ms);

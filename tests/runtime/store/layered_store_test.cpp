@@ -124,6 +124,28 @@ TEST_F(LayeredStoreTest, a_put_does_not_fail_because_of_the_shared_store) {
   EXPECT_TRUE(shared.blocks.empty());
 }
 
+TEST_F(LayeredStoreTest, a_get_that_needs_the_shared_store_and_a_probe_are_waits_for_it) {
+  put_elsewhere(0, 2);
+  ASSERT_EQ(put(keys_from(4, 1)).succeeded, 1U);
+  (void)get(keys_from(4, 1));
+  EXPECT_EQ(batches.waits().totals().loads[Source::storage].requests, 1U);
+  shared.held = true;
+  const auto names = keys_from(0, 2);
+  const auto at = rows_from(0, 2);
+  ASSERT_TRUE(batches.submit_get({BatchId{1}, names, region, at, never}));
+  ASSERT_TRUE(batches.submit_probe({BatchId{2}, names, never}));
+  poll();
+  clock.advance(250ms);
+  shared.held = false;
+  ASSERT_EQ(poll().size(), 2U);
+  const WaitTotals& waits = batches.waits().totals();
+  EXPECT_EQ(waits.loads[Source::storage].requests, 1U);
+  EXPECT_EQ(waits.loads[Source::shared].requests, 1U);
+  EXPECT_EQ(waits.loads[Source::shared].seconds, 0.25);
+  EXPECT_EQ(waits.looking.requests, 1U);
+  EXPECT_EQ(waits.looking.seconds, 0.25);
+}
+
 /// Orders are the sum of the results and of the failures by reason.
 void check_sums(const TierStatistics& counts) {
   EXPECT_EQ(counts.gets,

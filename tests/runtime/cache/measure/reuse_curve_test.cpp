@@ -357,6 +357,31 @@ TEST_F(MissReasonsTest, tell_damage_until_the_block_is_cached_anew) {
   EXPECT_EQ(reason(1), MissReason::evicted_device);
 }
 
+TEST_F(MissReasonsTest, tell_a_clear_although_storage_gives_the_block_up_after_it) {
+  misses.came(key(1), Tier::storage);
+  misses.cleared();
+  misses.went(key(1), Tier::storage);
+  EXPECT_EQ(reason(1), MissReason::cleared);
+  misses.came(key(1), Tier::storage);
+  misses.went(key(1), Tier::storage);
+  EXPECT_EQ(reason(1), MissReason::evicted_storage);
+}
+
+TEST_F(MissReasonsTest, tell_damage_of_a_block_that_arrives_in_memory_before_storage_gives_it_up) {
+  misses.came(key(1), Tier::storage);
+  misses.damaged(key(1));
+  misses.came(key(1), Tier::host);
+  misses.went(key(1), Tier::storage);
+  misses.went(key(1), Tier::host);
+  EXPECT_EQ(reason(1), MissReason::damaged);
+  misses.came(key(1), Tier::device);
+  misses.damaged(key(1));
+  misses.came(key(1), Tier::storage);  // it was stored again
+  misses.went(key(1), Tier::storage);
+  misses.went(key(1), Tier::device);
+  EXPECT_EQ(reason(1), MissReason::evicted_device);
+}
+
 TEST_F(MissReasonsTest, tell_a_clear_of_what_was_cached_then) {
   misses.came(key(1), Tier::device);
   misses.came(key(2), Tier::device);
