@@ -112,5 +112,9 @@ int main(int argc, char** argv) {
     complain("terrace", "there is no command bench; the program terrace-lab measures, and a build from source has it");
     return static_cast<int>(ExitStatus::bad_input);
   }
+  if (argc > 1 && std::string_view{argv[1]} == "status") {
+    complain("terrace", "there is no command status; `terrace top --once` shows how a process that serves is now");
+    return static_cast<int>(ExitStatus::bad_input);
+  }
   return run(argc, argv);
 }

@@ -137,7 +137,8 @@ Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& ma
 std::variant<Reply, Command> Routes::route(const Request& request) const {
   const std::size_t mark = std::min(request.target.find('?'), request.target.size());
   const std::string_view path = request.target.substr(0, mark);
-  if (!allowed(request.authorization)) return failure(401, "this endpoint needs \"Authorization: Bearer TOKEN\"");
+  if (!allowed(request.authorization))
+    return failure(401, "this endpoint needs \"Authorization: Bearer TOKEN\" (terrace: --token-file FILE)");
   const SharedSnapshot snapshot = mailbox_.latest();
   if (snapshot && snapshot->tier_store && !is_for_a_store(request.method, path)) return failure(404, store_only);
   if (request.method == "GET" || request.method == "HEAD") return ask(path, request.target.substr(mark), snapshot.get());

@@ -40,7 +40,8 @@ BOOST_DESCRIBE_STRUCT(PrefetchTotals, (), (orders, refused, cut, cancelled, join
 BOOST_DESCRIBE_STRUCT(ManagerStats, (),
                       (acquired, refused_no_room, refused_never_fits, refused_paused, refused_invalid, aborted, joined,
                        turned_down, load_failures, loads_late, evicted_device, evicted_host, dropped_clean, dropped_lost,
-                       not_admitted, uses_expected, sessions_ended, expected_ignored, stored_evicted, cleared))
+                       not_admitted, uses_expected, sessions_ended, expected_ignored, stored_evicted, cleared, store_failed,
+                       store_skipped, store_gone, store_no_room, store_orphaned, store_cancelled, store_over_budget))
 BOOST_DESCRIBE_STRUCT(OffloadTotals, (),
                       (jobs, refused, loaded_host, loaded_storage, loaded_shared, load_misses, load_failures, stored,
                        already_there, store_full, store_failures, late, loads, stores, asked, found))
@@ -318,7 +319,7 @@ StorageGain storage_gain(const AdminSnapshot& snapshot) {
   if (snapshot.offload) gain.found = snapshot.offload->loaded_storage;
   else if (snapshot.prefill_seconds > 0) gain.prefill_seconds = static_cast<double>(gain.found) * snapshot.prefill_seconds;
   const DailyWrites& daily = snapshot.daily_writes;
-  if (daily.elapsed >= std::chrono::minutes{1}) {
+  if (daily.elapsed >= std::chrono::minutes{10}) {
     const double days = std::chrono::duration<double>(daily.elapsed) / std::chrono::hours{24};
     gain.written_per_day = Bytes{static_cast<std::uint64_t>(static_cast<double>(count(daily.written)) / days)};
   }

@@ -52,7 +52,7 @@ struct StorageGain {
   double waited_seconds = 0;                ///< total wait of the requests for them
   std::optional<double> prefill_seconds{};  ///< time for computing them; none: the prefill speed is neither stated nor learned
   Bytes written{};
-  Bytes written_per_day{};  ///< at the rate of this day; 0: nothing was written today, or it is younger than a minute
+  Bytes written_per_day{};  ///< at the rate of this day; 0: nothing was written today, or it is younger than ten minutes
 };
 [[nodiscard]] StorageGain storage_gain(const AdminSnapshot& snapshot);
 

@@ -499,9 +499,7 @@ std::vector<SlowRequest> Cache::slowest_requests() const { return state_->waits.
 WaitTotals Cache::wait_totals() const { return state_->waits.totals(); }
 WaitsNow Cache::waits_now() const { return state_->waits.waiting(state_->parts.clock.now()); }
 Usage Cache::usage(Tier tier, PoolId pool) const { return state_->manager.usage(tier, pool); }
-std::uint64_t Cache::blocks_for(std::uint64_t tokens, GroupId group) const {
-  return state_->manager.blocks_for(tokens, group);
-}
+std::uint64_t Cache::blocks_for(std::uint64_t tokens, GroupId group) const { return state_->manager.blocks_for(tokens, group); }
 TreeCounts Cache::tree_counts(PoolId pool) const { return state_->manager.tree_counts(pool); }
 std::string Cache::describe_tree(std::size_t lines_max) const { return state_->manager.describe_tree(lines_max); }
 void Cache::measure_misses() { state_->manager.administration().measure_misses(); }

@@ -84,29 +84,60 @@ TEST(LiveScreen, shows_fill_hits_and_transfers) {
 
 TEST(LiveScreen, shows_which_classes_hold_a_tier_and_which_of_them_hit) {
   AdminSnapshot snapshot = serving();
-  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0).find("by LRU"), std::string::npos) << "the policy has no classes";
+  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0, {.classes = true}).find("by LRU"), std::string::npos)
+      << "the policy has no classes";
   EvictionView& eviction = snapshot.pools[0].device.eviction;
   eviction = {.by_rank = true,
               .classes = {{"0", "fresh", 0.625, 10}, {"1", "late", 0.125, 0}, {"2+", "medium_output", 0.25, 30}}};
-  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  const ScreenSize with{.classes = true};
+  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0, with);
   EXPECT_NE(screen.find("         by rank: 62.5 % fresh/0, 25.0 % medium output/2+, 12.5 % late/1\n"
                         "         hits:    75.0 % medium output/2+, 25.0 % fresh/0\n"),
             std::string::npos)
       << screen;
   EXPECT_LE(widest(screen), 80U);
+  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0).find("by rank"), std::string::npos) << "nobody has asked for it";
   eviction = {.by_rank = false, .classes = {{"0", "fresh", 1, 0}}};
-  EXPECT_NE(screen_of("x", answer(snapshot), std::nullopt, 0).find("         by LRU:  100.0 % fresh/0\n"), std::string::npos);
+  EXPECT_NE(screen_of("x", answer(snapshot), std::nullopt, 0, with).find("         by LRU:  100.0 % fresh/0\n"),
+            std::string::npos);
   boost::json::object old = answer(snapshot);
   old["pools"].as_array()[0].as_object()["device"].as_object().erase("eviction");
-  EXPECT_EQ(screen_of("x", old, std::nullopt, 0).find("by LRU"), std::string::npos);
+  EXPECT_EQ(screen_of("x", old, std::nullopt, 0, with).find("by LRU"), std::string::npos);
+}
+
+TEST(LiveScreen, shows_blocks_alone_where_the_engine_owns_the_bytes_and_copies_by_itself) {
+  AdminSnapshot snapshot = serving();
+  snapshot.pools[0].block_bytes = Bytes{1};
+  snapshot.pools[0].device.blocks = 79;
+  snapshot.offload = {.loaded_host = 4, .stored = 9};
+  snapshot.moved.swap_in = {};
+  boost::json::object now = answer(snapshot);
+  now["reuse"] = boost::json::parse(
+      R"({"tiers": [{"tier": "device", "bytes": 79, "blocks": 79, "lru_hit_ratio": {"same": 0.2, "double": 0.25}}]})");
+  const std::string screen = screen_of("x", now, std::nullopt, 0);
+  EXPECT_EQ(screen.find("79B"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  larger: device +79 blocks +5.0%\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  host to device   by the engine\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  device to host   by the engine\n"), std::string::npos) << screen;
+  snapshot.offload = OffloadTotals{};
+  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0).find("by the engine"), std::string::npos) << "nothing came or went";
+}
+
+TEST(LiveScreen, shows_which_blocks_were_not_stored) {
+  AdminSnapshot snapshot = serving();
+  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0).find("not stored"), std::string::npos);
+  snapshot.stats.store_skipped = 19;
+  snapshot.stats.store_over_budget = 4;
+  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("  not stored: 19 skipped, 4 over budget\n"), std::string::npos) << screen;
 }
 
 TEST(LiveScreen, shows_what_larger_tiers_would_bring) {
   boost::json::object now = answer(serving());
   EXPECT_EQ(screen_of("x", now, std::nullopt, 0).find("larger"), std::string::npos);
   now["reuse"] = boost::json::parse(R"({"tiers": [
-      {"tier": "device", "bytes": 104857600, "lru_hit_ratio": {"same": 0.2, "double": 0.25}},
-      {"tier": "host", "bytes": 1048576000, "lru_hit_ratio": {"same": 0.3, "double": 0.371}}]})");
+      {"tier": "device", "bytes": 104857600, "blocks": 100, "lru_hit_ratio": {"same": 0.2, "double": 0.25}},
+      {"tier": "host", "bytes": 1048576000, "blocks": 1000, "lru_hit_ratio": {"same": 0.3, "double": 0.371}}]})");
   const std::string screen = screen_of("x", now, std::nullopt, 0);
   EXPECT_NE(screen.find("  larger: device +100MiB +5.0%, host +1000MiB +7.1%\n"), std::string::npos) << screen;
 }

@@ -91,19 +91,32 @@ constexpr unsigned conflict = 409;
 
 bool is_true(const json::object& of, std::string_view name) { return of.contains(name) && of.at(name).as_bool(); }
 
+/// What a clear waits for: "waits for 2 leases, 1 writes of blocks".
+std::string waits_for(const json::object& status) {
+  std::string shown;
+  if (status.contains("work")) {
+    for (const auto& [name, value] : status.at("work").as_object()) {
+      if (const auto number = value.to_number<std::uint64_t>(); number > 0)
+        shown += fmt::format("{}{} {}", shown.empty() ? "" : ", ", number, std::string_view{name});
+    }
+  }
+  if (shown.empty()) shown = is_true(status, "erasing") ? "the disk" : "jobs of the engine, which still use blocks";
+  return "waits for " + shown;
+}
+
 /// Waits until what was cleared does not come back, and is gone if the cache serves nothing until then.
 void await_cleared(const AdminClient& client) {
   const Waiting waiting;
-  while (true) {
+  waiting.show_until_done([&]() -> std::optional<ProgressState> {
     const json::object status = client.get("/v1/status");
     const bool clearing = status.contains("cache") && status.at("cache") == "clearing";  // a store has no such state
-    if (!is_true(status, "erasing") && !clearing) return;
+    if (!is_true(status, "erasing") && !clearing) return std::nullopt;
     if (is_true(status, "transfers_paused")) {
       throw std::runtime_error{
           "the cache is cleared, but what is stored cannot be removed while transfers are paused: terrace resume"};
     }
-    waiting.sleep(interval);
-  }
+    return ProgressState{0, 0, waits_for(status)};
+  });
 }
 
 void clear(const AdminClient& client, const ServiceArguments& arguments) {
@@ -129,13 +142,15 @@ void pause(const AdminClient& client, bool as_json) {
 }
 
 void resume(const AdminClient& client, const ServiceArguments& arguments) {
+  const json::object before = client.get("/v1/status");
+  const bool served = !is_true(before, "transfers_paused") && (!before.contains("cache") || before.at("cache") == "normal");
   (void)client.post("/v1/unpause");
   const Waiting waiting;
   AdminClient::Answer answer = client.ask("POST", "/v1/resume");
   for (; answer.status == conflict && !arguments.no_wait; answer = client.ask("POST", "/v1/resume")) waiting.sleep(interval);
   const json::object resumed = client.checked(answer);
   if (arguments.json) print_json(resumed);
-  else print("resumed\n");
+  else print("{}\n", served ? "nothing was paused" : "resumed");
 }
 
 }  // namespace

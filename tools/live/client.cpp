@@ -97,7 +97,7 @@ admin::Address found() {
 }  // namespace
 
 AdminClient::AdminClient(const Target& target) {
-  const admin::Address address = target.socket.empty() ? found() : address_of(target.socket);
+  const admin::Address address = target.socket.empty() || target.socket == "unix:" ? found() : address_of(target.socket);
   name_ = admin::to_string(address);
   if (!target.token_file.empty()) token_ = as_usage<std::exception>([&] { return admin::read_token(target.token_file); });
 }

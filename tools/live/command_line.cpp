@@ -242,6 +242,7 @@ void add_top_options(CLI::App& top, TopArguments& arguments) {
   add_target(top, arguments.target);
   add_value(top, "--interval", arguments.interval, to_duration, "TIME", "Time between two screens (default 1s)");
   top.add_flag("--once", arguments.once, "Print one screen, and exit");
+  top.add_flag("--classes", arguments.classes, "Show which classes of blocks the tiers hold, and which of them hit");
   top.add_flag("--json", arguments.json, "JSON in place of a screen: one line for each");
   top.footer(top_help);
 }

@@ -71,6 +71,7 @@ struct TopArguments {
   Duration interval = std::chrono::seconds{1};
   bool once = false;
   bool json = false;
+  bool classes = false;  ///< of the eviction policy
 };
 
 /// The command line of `terrace why`.
@@ -156,6 +157,7 @@ class Waiting {
 struct ScreenSize {
   std::size_t columns = 80;
   std::size_t lines = 1000;
+  bool classes = false;  ///< shows the classes of the eviction policy, too
 };
 
 /// One screen of `terrace top` from answers of `/v1/status`; what has no room is left out. `before` is an earlier answer: rates

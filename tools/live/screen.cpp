@@ -140,7 +140,7 @@ class Screen {
 
   /// Which classes of blocks a tier has, and which of them hit, the largest ones first.
   void eviction(const json::object& tier) {
-    if (!tier.contains("eviction")) return;  // a process of an earlier version
+    if (!room_.classes || !tier.contains("eviction")) return;  // a process of an earlier version has none
     const json::object& it = part(tier, "eviction");
     const auto largest = [&](std::string_view name) {
       constexpr std::size_t shown_max = 3;
@@ -170,8 +170,10 @@ class Screen {
   void tier_line(const std::string& name, double blocks, double cached, double in_use, double free, double block_bytes) {
     if (blocks == 0) return line(fmt::format("{:8} none", name));
     const double share = (blocks - free) / blocks;
+    // A block of one byte has its bytes elsewhere: the engine owns the memory.
     line(fmt::format("{:8} {:20} {:>7} {:>9} {:>8} {:>8} {:>7} {:>6}", name, bar(share, 20), fmt::format("{:.1f}%", 100 * share),
-                     size(blocks * block_bytes), shortly(blocks), shortly(cached), shortly(in_use), shortly(free)));
+                     block_bytes == 1 ? "-" : size(blocks * block_bytes), shortly(blocks), shortly(cached), shortly(in_use),
+                     shortly(free)));
   }
 
   void requests() {
@@ -235,7 +237,9 @@ class Screen {
     for (const json::value& each : part(now_, "reuse").at("tiers").as_array()) {
       const json::object& tier = each.as_object();
       const json::object& ratio = part(tier, "lru_hit_ratio");
-      shown += fmt::format("{} {} +{} {:+.1f}%", shown.empty() ? "" : ",", text(tier, "tier"), size(number(tier, "bytes")),
+      const double bytes = number(tier, "bytes");
+      shown += fmt::format("{} {} +{} {:+.1f}%", shown.empty() ? "" : ",", text(tier, "tier"),
+                           bytes == number(tier, "blocks") ? shortly(bytes) + " blocks" : size(bytes),
                            100 * (number(ratio, "double") - number(ratio, "same")));
     }
     if (!shown.empty()) line("  larger:" + shown);
@@ -310,6 +314,10 @@ class Screen {
       if (!part(now_, "moved").contains(name)) continue;
       const json::object& all = part(part(now_, "moved"), name);
       const bool was = before_ != nullptr && part(*before_, "moved").contains(name);
+      if (number(all, "bytes") == 0 && moves_itself(name)) {
+        line(fmt::format("  {:16} by the engine", shown));
+        continue;
+      }
       const double then = was ? number(part(part(*before_, "moved"), name), "bytes") : 0;
       const double bytes = std::max(0.0, number(all, "bytes") - then);
       const std::string now = before_ == nullptr ? "" : fmt::format("{:>10}/s now, ", size(rate(bytes)));
@@ -317,6 +325,14 @@ class Screen {
       line(fmt::format("  {:16} {}{:>10} since start, {:>8}/s busy", shown, now, size(number(all, "bytes")),
                        size(busy > 0 ? number(all, "bytes") / busy : 0)));
     }
+  }
+
+  /// Returns true if the engine copies in this direction between the host tier and its own memory: blocks have come and gone, and
+  /// the cache has copied none.
+  [[nodiscard]] bool moves_itself(std::string_view direction) const {
+    if (!now_.contains("offload")) return false;
+    const json::object& jobs = part(now_, "offload");
+    return (direction == "swap_in" && number(jobs, "loaded_host") > 0) || (direction == "swap_out" && number(jobs, "stored") > 0);
   }
 
   /// Copies between device and host that did not arrive.
@@ -351,6 +367,7 @@ class Screen {
       any = true;
     }
     if (!any || is_store(now_)) return;
+    not_stored();
     storage_gain();
     const json::object& daily = part(now_, "daily_writes");
     if (number(daily, "written_bytes") == 0) return;
@@ -359,6 +376,22 @@ class Screen {
     const double a_day = known ? number(part(now_, "storage_gain"), "written_bytes_per_day") : 0;
     line(fmt::format("  written today: {}{}{}", size(number(daily, "written_bytes")), limit == 0 ? "" : " of " + size(limit),
                      a_day > 0 ? fmt::format(", at this rate {} a day", size(a_day)) : ""));
+  }
+
+  /// Blocks that should have been stored and were not, by reason, the most frequent first.
+  void not_stored() {
+    std::vector<std::pair<double, std::string>> reasons;
+    for (const auto& [name, value] : part(now_, "blocks")) {
+      if (!name.starts_with("store_") || value.to_number<double>() == 0) continue;
+      std::string words = printable(name.substr(6));
+      std::ranges::replace(words, '_', ' ');
+      reasons.emplace_back(value.to_number<double>(), std::move(words));
+    }
+    std::ranges::sort(reasons, std::greater{});
+    std::string shown;
+    for (const auto& [blocks, words] : reasons)
+      shown += fmt::format("{} {} {}", shown.empty() ? "" : ",", shortly(blocks), words);
+    if (!shown.empty()) line("  not stored:" + shown);
   }
 
   /// Tells whether storage pays.
@@ -478,8 +511,8 @@ class Screen {
 constexpr const char* new_screen = "\x1b[H\x1b[J";
 
 /// The room on standard output: what is not a terminal has 80 columns. A screen that is drawn again must not make it scroll.
-ScreenSize room_of_terminal(bool redraws) {
-  ScreenSize room;
+ScreenSize room_of_terminal(bool redraws, bool classes) {
+  ScreenSize room{.classes = classes};
   winsize window{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0) return room;
   if (window.ws_col > 0) room.columns = std::min<std::size_t>(room.columns, window.ws_col);
@@ -507,7 +540,7 @@ void run_top(const TopArguments& arguments) {
     const double seconds = std::chrono::duration<double>(asked - asked_before).count();
     const std::string begin = redraws ? new_screen : before ? "\n" : "";
     if (arguments.json) print_json(now);
-    else write_output(begin + screen_of(client.name(), now, before, seconds, room_of_terminal(redraws)));
+    else write_output(begin + screen_of(client.name(), now, before, seconds, room_of_terminal(redraws, arguments.classes)));
     flush_output();
     if (arguments.once) return;
     before = now;

@@ -224,7 +224,7 @@ void list_stores(const std::vector<std::filesystem::path>& stores, bool as_json)
       }
       all.push_back(std::move(object));
     } else if (reader) {
-      print("{}  {} blocks, {}, last write {}, {}; used by: {}\n", each.string(), reader->catalog().blocks().size(),
+      print("{}  {} blocks, {} of disk, last write {}, {}; used by: {}\n", each.string(), reader->catalog().blocks().size(),
             to_string(reader->allocated()), last_written(*reader),
             reader->in_use() ? "in use by " + describe(reader->owner()) : "not in use", label);
     } else {

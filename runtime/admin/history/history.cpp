@@ -28,6 +28,12 @@ std::string without_numbers(std::string_view sentence) {
   return words;
 }
 
+/// The sentence up to its cause: what is wrong may go on for another reason.
+std::string_view trouble_of(std::string_view sentence) {
+  const std::size_t begin = sentence.starts_with("pool ") ? sentence.find(": ") + 1 : 0;
+  return sentence.substr(0, sentence.find(": ", begin));
+}
+
 bool says_the_same(const std::vector<std::string>& sentences, const std::string& sentence) {
   return std::ranges::any_of(sentences,
                              [&](const std::string& each) { return without_numbers(each) == without_numbers(sentence); });
@@ -99,7 +105,8 @@ void History::add_events(const Moment& moment, WallTime wall) {
     if (!says_the_same(before_->reasons, reason)) note(reason, wall);
   }
   for (const std::string& reason : before_->reasons) {
-    if (!says_the_same(moment.reasons, reason)) note("over: " + reason, wall);
+    const auto goes_on = [&](const std::string& now) { return trouble_of(now) == trouble_of(reason); };
+    if (!says_the_same(moment.reasons, reason) && std::ranges::none_of(moment.reasons, goes_on)) note("over: " + reason, wall);
   }
   for (const Moment::Value& each : moment.values) {
     const Moment::Value* const then = find(before_->values, each.name, &Moment::Value::name);

@@ -79,6 +79,7 @@ std::string read_storage(std::string_view name, std::string_view word) {
   constexpr std::string_view file = "file:";
   if (word == file) refuse(fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", name));
   if (word == "none" || word == "memory:" || word.starts_with(file)) return std::string{word};
+  if (word.starts_with('/')) refuse(fmt::format("{}: there is no \"{}\"; a directory is written file:{}", name, word, word));
   // It may be the URL of a shared store, with a password.
   refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word.substr(0, word.find(':'))));
 }

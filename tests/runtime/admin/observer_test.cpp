@@ -449,6 +449,16 @@ TEST_F(AdminHistory, counts_in_each_minute_what_was_waited_for) {
   EXPECT_EQ(json::serialize(minutes().back().at("waits")), R"({"at_once":0})");
 }
 
+TEST_F(AdminHistory, a_reason_that_changes_its_cause_is_not_over) {
+  moment.reasons = {"the shared store is down: it does not answer in time", "pool 0: storage is degraded: reads: a",
+                    "pool 0: x: y"};
+  look();
+  moment.reasons = {"the shared store is down: connection refused", "pool 0: storage is degraded: writes: b"};
+  look();
+  EXPECT_EQ(events(), (Texts{"the shared store is down: connection refused", "pool 0: storage is degraded: writes: b",
+                             "over: pool 0: x: y"}));
+}
+
 TEST_F(AdminHistory, keeps_the_slowest_waits_of_each_minute_once) {
   look();
   for (std::uint64_t id = 1; id <= 7; ++id) slow(id, static_cast<double>(id % 4));

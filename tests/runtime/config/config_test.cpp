@@ -210,6 +210,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"policy = \"a\\nb\"", "t.toml:1: policy: there is no \"a b\"; there is: adaptive, lru"},
         Bad{"policy = \"mru\"", "t.toml:1: policy: there is no \"mru\"; there is: adaptive, lru"},
         Bad{"[[rank]]\ndevice = \"tpu\"", "t.toml:2: rank.device: there is no \"tpu\"; there is: emulated, cuda, cuda:N"},
+        Bad{"[storage]\nwhere = \"/data/kv\"",
+            "t.toml:2: storage.where: there is no \"/data/kv\"; a directory is written file:/data/kv"},
         Bad{"[storage]\nwhere = \"disk\"", "t.toml:2: storage.where: there is no \"disk\"; there is: none, memory:, file:DIR"},
         Bad{"ranks = 65", "t.toml:1: ranks: 65 is not from 1 to 64"},
         // contradictions

@@ -152,6 +152,7 @@ TEST_P(LiveCommands, clear_pause_and_resume) {
   EXPECT_EQ(waits.status, 3) << "what is stored cannot be removed now";
   EXPECT_NE(waits.err.find("transfers are paused"), std::string::npos) << waits.err;
   EXPECT_EQ(run(with_socket({"resume"})).out, "resumed\n");
+  EXPECT_EQ(run(with_socket({"resume"})).out, "nothing was paused\n");
   const Ended cleared = run(with_socket({"clear", "--until-resumed"}));
   EXPECT_EQ(cleared.status, 0) << cleared.err;
   EXPECT_EQ(cleared.out, "cleared; nothing is served until terrace resume\n");
