@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import admin_endpoint
 import numpy as np
 import pytest
 import vllm_modules  # noqa: F401  (before vLLM)
@@ -429,6 +430,24 @@ def test_a_prefix_comes_back_from_storage(tmp_path: Path) -> None:
     assert Request(engine, keys(6)).run() == 6
     assert engine.counts()["loaded_storage"] == 6
     engine.close()
+
+
+def test_operators_see_what_was_waited_for_and_what_the_disk_has_saved(tmp_path: Path) -> None:
+    first = Engine(tmp_path / "store")
+    Request(first, keys(5)).run()
+    first.close()
+    socket = tmp_path / "s"
+    admin = {"listen": f"unix:{socket}", "interval": "10ms"}
+    second = Engine(tmp_path / "store", prefill_speed=8, config={"admin": admin})
+    assert Request(second, keys(5)).run() == 5
+    state = admin_endpoint.ask(socket, "GET", "/v1/status")[1]
+    while state["offload"]["loaded_storage"] != 5 or state["waits"]["storage"]["requests"] == 0:
+        second.step()
+        state = admin_endpoint.ask(socket, "GET", "/v1/status")[1]
+    assert state["waits"]["storage"]["seconds"] > 0
+    assert state["slowest"][0]["for"] == "storage"
+    assert state["storage_gain"]["prefill_seconds"] == pytest.approx(5 * TOKENS / 8)
+    second.close()
 
 
 def test_the_rest_of_a_prefix_comes_back_behind_what_the_gpu_has(tmp_path: Path) -> None:

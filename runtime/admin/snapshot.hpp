@@ -91,7 +91,7 @@ struct AdminSnapshot {
   /// Tokens in a hash unit, the unit in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are
   /// counted in tokens already.
   std::uint32_t unit_tokens = 0;
-  /// Seconds for computing one unit of `stats.requests`. 0: not known.
+  /// Seconds for computing one unit of `stats.requests`, or one block of an OffloadCache. 0: not known.
   double prefill_seconds = 0;
   std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;

@@ -317,7 +317,7 @@ StorageGain storage_gain(const AdminSnapshot& snapshot) {
                    .waited_seconds = waits.seconds,
                    .written = snapshot.moved.storage_writes.bytes};
   if (snapshot.offload) gain.found = snapshot.offload->loaded_storage;
-  else if (snapshot.prefill_seconds > 0) gain.prefill_seconds = static_cast<double>(gain.found) * snapshot.prefill_seconds;
+  if (snapshot.prefill_seconds > 0) gain.prefill_seconds = static_cast<double>(gain.found) * snapshot.prefill_seconds;
   const DailyWrites& daily = snapshot.daily_writes;
   if (daily.elapsed >= std::chrono::minutes{10}) {
     const double days = std::chrono::duration<double>(daily.elapsed) / std::chrono::hours{24};

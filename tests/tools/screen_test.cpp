@@ -155,6 +155,11 @@ TEST(LiveScreen, shows_whether_storage_pays) {
   snapshot.prefill_seconds = 0.05;
   screen = screen_of("x", answer(snapshot), std::nullopt, 0);
   EXPECT_NE(screen.find("  saved 8.8 s: 10.0 s of prefill, less 1.2 s of waits\n"), std::string::npos) << screen;
+  snapshot.offload = {.loaded_storage = 40};
+  screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("  gave 40 blocks; 3GiB written since start\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  saved 0.8 s: 2.0 s of prefill, less 1.2 s of waits\n"), std::string::npos) << screen;
+  snapshot.offload.reset();
   boost::json::object now = answer(snapshot);
   now.erase("storage_gain");
   EXPECT_NE(screen_of("x", now, std::nullopt, 0).find("  written today: 1GiB of 40GiB\n"), std::string::npos) << "an old process";

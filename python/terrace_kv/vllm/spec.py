@@ -110,6 +110,11 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 "label": store_label(fields),
                 **given.get("storage", {}),
             }
+        speed = options.get("prefill_speed")
+        if groups.full and isinstance(speed, (int, float)) and speed > 0:  # else the manager refuses it, or learns it
+            # The chunks of all groups of full attention at one place stand for the same tokens.
+            tokens = sum(groups.full.values()) / len(groups.full) ** 2
+            given.setdefault("unit-prefill", f"{max(1, round(1e9 * tokens / speed))}ns")
         if "shared" in options:
             given["shared"] = {**options["shared"], **given.get("shared", {})}
         region = SharedOffloadRegion(
