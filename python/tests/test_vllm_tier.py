@@ -394,7 +394,7 @@ def test_metrics_are_described_and_reported(engine: Engine) -> None:
     engine.finish(keys(1), [0], load=False)
     described = {name.removeprefix("vllm:kv_offload_terrace_") for name in TerraceTier.build_metric_definitions({})}
     counters = engine.counters()
-    assert set(counters) <= described
+    assert set(counters) == described, "the first report has the counters that are 0, too"
     assert counters["chunks"] == 1 and counters["health"] == 0 and counters["under_way"] == 0
     assert engine.tier.get_stats() is None, "at most one report a second"
 
@@ -424,7 +424,7 @@ def test_counters_are_reported_once(engine: Engine) -> None:
     engine.tier._store.remove(keys(1))
     engine.finish(keys(1), [4], load=True)
     assert engine.counters()["gone"] == 1
-    assert "gone" not in engine.counters()
+    assert not engine.counters().get("gone")
 
 
 def test_no_spinning_without_work(engine: Engine) -> None:
@@ -539,10 +539,10 @@ def test_chunks_of_another_engine_come_through_a_shared_store(tmp_path: Path) ->
     assert loaded.success
     assert [second.rows[row].tobytes() for row in (5, 6, 7)] == content
     counters = second.counters()
-    assert counters["shared_chunks"] == 3 and "read_chunks" not in counters and "read_bytes" not in counters
+    assert counters["shared_chunks"] == 3 and not counters.get("read_chunks") and not counters.get("read_bytes")
     assert first.finish(keys(3), [0, 1, 2], load=True).success
     counters = first.counters()
-    assert counters["read_chunks"] == 3 and counters["read_bytes"] == 3 * len(content[0]) and "shared_chunks" not in counters
+    assert counters["read_chunks"] == 3 and counters["read_bytes"] == 3 * len(content[0]) and not counters.get("shared_chunks")
     first.close()
     second.close()
 

@@ -84,12 +84,13 @@ def definitions() -> dict[str, Any]:
     return {**counters, **gauges}
 
 
-def report(tier: str, counts: Counts, before: Counts, gauges: Mapping[str, float]) -> OffloadingConnectorStats:
-    """The values for vLLM: counters as changes, gauges as they are."""
+def report(tier: str, counts: Counts, before: Counts | None, gauges: Mapping[str, float]) -> OffloadingConnectorStats:
+    """The values for vLLM: counters as changes, gauges as they are. The first report, without one before it, has all counters, so
+    that those that are 0 can be seen."""
     stats = OffloadingConnectorStats()
     for name in _COUNTERS:
-        change = getattr(counts, name) - getattr(before, name)
-        if change:
+        change = getattr(counts, name) - getattr(before, name, 0)
+        if change or before is None:
             stats.increase_counter(_PREFIX + name, change, (tier,))
     for name, value in gauges.items():
         stats.set_gauge(_PREFIX + name, value, (tier,))
@@ -112,7 +113,7 @@ class ManagerMetrics:
 
     tier: str
     counts: Counts = field(default_factory=Counts)
-    reported: Counts = field(default_factory=Counts)
+    reported: Counts | None = None
     loading: int = 0
     """Number of chunks that workers read."""
     allocations: list[int] = field(default_factory=list)

@@ -118,7 +118,7 @@ class TerraceTier(SecondaryTierManager):
         self._resident: set[OffloadKey] = set()
         self._keys_by_name: dict[bytes, OffloadKey] = {}
         self._counts = metrics.Counts()
-        self._reported = metrics.Counts()
+        self._reported: metrics.Counts | None = None
         self._next_report = 0.0
         self._store = Store(
             path,
