@@ -262,7 +262,12 @@ def test_a_killed_process_leaves_good_chunks(model: Path, tmp_path: Path, plain:
 
 
 def test_a_full_store_gives_up_old_chunks(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
-    steps = [*({"prompts": [each]} for each in OTHERS), {"reset": True}, *({"prompts": [each]} for each in OTHERS[::-1])]
+    steps = [
+        *({"prompts": [each]} for each in OTHERS),
+        {"reset": True},
+        *({"prompts": [each]} for each in OTHERS[::-1]),
+        {"settle": True},
+    ]
     served = run(model, door(tmp_path, capacity="768KiB", host_bytes=256 << 10), steps)
     assert served.same_as(plain(steps))
     assert served.read_chunks > 0
