@@ -15,6 +15,7 @@ constexpr int steps = 1000;
 // The default run takes the first of all seeds. They are enough to see each event.
 constexpr std::uint64_t few_seeds = 600;
 constexpr std::uint64_t few_layered_seeds = 250;
+constexpr std::uint64_t few_stored_seeds = 250;
 constexpr std::uint64_t few_drained_seeds = 600;
 
 TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order) {
@@ -115,6 +116,27 @@ TEST(Simulation, tells_of_no_layer_that_is_not_there) {
   EXPECT_GT(total.layers_told, count / 2);
   EXPECT_GT(total.layers_seen, count / 2);
   EXPECT_GT(total.failed_late, count / 100);
+}
+
+/// Worlds in which much of what is hit comes from the disk, of several pools, before and after clears and restarts.
+TEST(Simulation, serves_only_right_blocks_from_the_disk_through_clears_and_restarts) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const std::uint64_t count = test::seeds_from_env_or(few_stored_seeds, 2000);
+  test::World::Seen total;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    test::World world{seed, test::stored_options(seed)};
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
+    test::run_world(world, 2 * steps);
+    ASSERT_EQ(world.seen().mismatches, 0U);
+    test::add_counts(total, world.seen());
+  }
+  const auto& found = total.found;
+  std::printf("device %lu host %lu storage %lu miss %lu; clears %lu, restarts %lu\n", found[Source::device], found[Source::host],
+              found[Source::storage], total.miss, total.clears, total.restarts);
+  if (count < few_stored_seeds) return;
+  EXPECT_GE(found[Source::storage] * 5, found.sum());
+  EXPECT_GT(total.clears, count / 2);
+  EXPECT_GT(total.restarts, count);
 }
 
 /// Worlds that are drained now and then.

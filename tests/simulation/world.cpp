@@ -48,40 +48,48 @@ class World::ChunkWatch final : public HostChunkObserver {
 };
 
 World::World(std::uint64_t seed, const WorldOptions& options, std::optional<Neighbourhood> neighbourhood)
-    : options_{options}, random_{seed}, clock_{neighbourhood ? neighbourhood->clock : own_clock_} {
-  const ManagerConfig& manager = options.manager;
-  std::vector<GroupConfig> groups = manager.groups;
+    : options_{options},
+      random_{seed},
+      clock_{neighbourhood ? neighbourhood->clock : own_clock_},
+      shared_engine_{neighbourhood ? &neighbourhood->engine : nullptr} {
+  std::vector<GroupConfig> groups = options.manager.groups;
   if (groups.empty()) groups.emplace_back();
-  for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups, manager.hash_unit_tokens));
+  for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups, options.manager.hash_unit_tokens));
+  begin();
+}
+
+void World::begin() {
+  const ManagerConfig& manager = options_.manager;
   std::vector<PoolMemory> memories;
   for (std::size_t pool = 0; pool < manager.pools.size(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
-    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
+    memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options_.layers});
     stores_.push_back(make_resilient(make_store(pool)));
   }
   TransferSchedulerConfig scheduler_config;
   scheduler_config.pieces.bytes = Bytes{least_block_bytes * random_.between(1, 4)};
-  if (options.layers > 1) scheduler_config.pieces.bytes = Bytes{least_block_bytes * random_.between(1, 4) / 4};
+  if (options_.layers > 1) scheduler_config.pieces.bytes = Bytes{least_block_bytes * random_.between(1, 4) / 4};
   scheduler_config.pieces.in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
-  ranks_.emplace(options.ranks, memories, scheduler_config, clock_, waker_);
-  RankDevices* const poison = options.poison ? &ranks_->devices() : nullptr;
+  ranks_.emplace(options_.ranks, memories, scheduler_config, clock_, waker_);
+  RankDevices* const poison = options_.poison ? &ranks_->devices() : nullptr;
   CacheParts parts{ranks_->transfers(), {}, clock_, nullptr, poison};
   for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
     parts.pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
   if (random_.chance(0.5)) parts.poll_blocks = static_cast<std::uint32_t>(random_.between(1, 20));  // polls leave some ends
-  if (neighbourhood) {
+  if (shared_engine_ != nullptr) {
     // A world lives for a few seconds: a breaker that opens must try again soon.
     SimulatedSharedOptions shared;
     shared.breaker.probe_first = std::chrono::milliseconds{5};
     shared.breaker.probe_max = std::chrono::milliseconds{50};
-    shared_store_.emplace(neighbourhood->engine, shared);
+    shared_store_.emplace(*shared_engine_, shared);
     shared_store_->use(fingerprint_of_weights());
     parts.shared = &*shared_store_;
   }
   cache_ = std::make_unique<Cache>(manager, parts);
   cache_->record_events();
+  mirror_.begin(cache_->manager());
 }
 
 /// An arena of a few small chunks, some of which are not warm at first.
@@ -110,7 +118,9 @@ std::unique_ptr<BlockStore> World::make_store(std::size_t pool) {
   config.growth_piece_bytes = block_bytes * random_.between(1, 30);
   if (random_.chance(0.3)) config.floor = block_bytes * random_.between(1, 10);
   config.writes_max = random_.chance(0.5) ? 8 : config.writes_max;
-  SimulatedIo& disk = *disks_.emplace_back(std::make_unique<SimulatedIo>());
+  if (disks_.size() == pool) disks_.push_back(std::make_unique<SimulatedIo>());
+  else disks_[pool] = std::make_unique<SimulatedIo>(disks_[pool]->files().left_by(SimulatedFiles::End::killed));
+  SimulatedIo& disk = *disks_[pool];
   disk.files().set_preallocates(random_.chance(0.7));
   return std::make_unique<FileStore>(config, disk);
 }
@@ -128,9 +138,9 @@ void World::step() {
     if (random_.chance(0.8)) poll();
     else (void)cache_->serve_idle(random_.chance(0.5) ? clock_.now() : never);  // the engine makes no call
   } else if (dice < 11) {
-    ranks_->step(random_, options_.slow_compute ? 0.2 : 1.0);
+    for (std::uint32_t i = 0; i < options_.haste; ++i) ranks_->step(random_, options_.slow_compute ? 0.2 : 1.0);
   } else if (dice < 14) {
-    disk_step();
+    for (std::uint32_t i = 0; i < options_.haste; ++i) disk_step();
     if (random_.chance(0.2)) arena_step();
   } else if (dice < 15) {
     clock_.advance(std::chrono::milliseconds{random_.below(20)});
@@ -140,6 +150,7 @@ void World::step() {
   if (!winding_down_ && random_.chance(0.01)) plant_fault();
   if (random_.chance(0.02)) operate();
   if (random_.chance(0.04)) prefetch();
+  if (options_.restarts > 0 && !winding_down_ && random_.chance(options_.restarts)) restart();
   // Most of the time transfers are not paused.
   if (paused_ && random_.chance(0.05)) resume_transfers();
   if (shared_store_ && random_.chance(0.05)) resume_shared();
@@ -155,7 +166,7 @@ void World::drain() {
   seen_->drained += static_cast<std::uint64_t>(std::ranges::count_if(clients_, waits));
   resume_transfers();
   ranks_->mend();
-  const auto goes_on = [&] { return cache_->has_pending_work() || std::ranges::any_of(clients_, waits); };
+  const auto goes_on = [&] { return cache_->has_pending_work() || storage_moves() || std::ranges::any_of(clients_, waits); };
   for (int i = 0; goes_on(); ++i) {
     TERRACE_CHECK(i < 20'000);
     ranks_->step(random_, 1.0);
@@ -166,6 +177,38 @@ void World::drain() {
     clock_.advance(std::chrono::milliseconds{random_.below(20)});
     poll();
   }
+}
+
+bool World::storage_moves() const {
+  for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
+    if (stores_[pool] == nullptr) continue;
+    const Residency& residency = cache_->manager().residency(PoolId{static_cast<std::uint16_t>(pool)});
+    if (stores_[pool]->in_flight() > 0 || residency.tree().resident(Tier::storage) > stores_[pool]->stat().blocks) return true;
+  }
+  return false;
+}
+
+void World::restart() {
+  for (const auto& client : clients_) *client->valid = false;
+  clients_.clear();
+  ranks_->devices().launch([](std::uint32_t, BlockAccess&) {});  // a fence after everything, which ends quarantines
+  drain();
+  check();
+  cache_.reset();
+  ranks_.reset();
+  stores_.clear();
+  bare_stores_.clear();
+  arenas_.clear();
+  arena_workers_.clear();
+  watches_.clear();
+  pins_.clear();
+  retentions_.clear();
+  jobs_.clear();
+  prefetches_.clear();
+  told_.clear();
+  stats_before_ = {};
+  begin();
+  ++seen_->restarts;
 }
 
 /// Content depends on key and weights. A clear that keeps the fingerprint makes new keys (operate()), so each key has one content
@@ -464,15 +507,6 @@ void World::wind_down() {
                                [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
   const auto quarantined = [this] { return cache_->manager().requests().quarantined_requests() > 0; };
-  // A resize of storage removes blocks, and nothing waits for the events of that.
-  const auto storage_moves = [this] {
-    for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
-      if (stores_[pool] == nullptr) continue;
-      const Residency& residency = cache_->manager().residency(PoolId{static_cast<std::uint16_t>(pool)});
-      if (stores_[pool]->in_flight() > 0 || residency.tree().resident(Tier::storage) > stores_[pool]->stat().blocks) return true;
-    }
-    return false;
-  };
   // While the link is dead, slots with blocks that must be copied first wait for the next try.
   const auto retires = [&] {
     for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {

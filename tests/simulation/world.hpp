@@ -53,6 +53,9 @@ struct WorldOptions {
   bool poison = true;
   bool equal_prefixes = false;  ///< all keys have the same first eight bytes
   bool slow_compute = false;    ///< copies overtake compute unless something holds them back
+  std::uint32_t haste = 1;      ///< how much a device or a disk does when it is its turn
+  double clears = 0.2;          ///< how often an operator who may clear does so
+  double restarts = 0;          ///< in each step. Only what a file store has on its disk is kept
   Ranks::Options ranks;
 };
 
@@ -60,6 +63,8 @@ struct WorldOptions {
 [[nodiscard]] WorldOptions random_options(std::uint64_t seed);
 /// The same, but with a host tier that keeps most blocks, blocks of several layers, and failing transfers.
 [[nodiscard]] WorldOptions layered_options(std::uint64_t seed);
+/// The same, but with several pools over small devices, and file stores for most of what was ever computed, which restarts find.
+[[nodiscard]] WorldOptions stored_options(std::uint64_t seed);
 
 /// The same, for one of several worlds with one shared store: the same model, which `model` chooses, and the same keys in all
 /// worlds.
@@ -100,6 +105,7 @@ class World {
     std::uint64_t never_fits = 0;
     std::uint64_t mismatches = 0;
     std::uint64_t clears = 0;
+    std::uint64_t restarts = 0;
     std::uint64_t pins = 0;
     std::uint64_t drops = 0;
     std::uint64_t resizes = 0;
@@ -145,6 +151,12 @@ class World {
   struct Client;
   class ChunkWatch;
 
+  /// Makes everything from the disk up.
+  void begin();
+  /// The process ends in order, and another begins over the files.
+  void restart();
+  /// A resize of storage, or a clear, removes blocks, and nothing waits for the events of that.
+  [[nodiscard]] bool storage_moves() const;
   void start_request();
   void poll();
   void act(std::size_t which);
@@ -184,6 +196,7 @@ class World {
   Random random_;
   ManualClock own_clock_;
   ManualClock& clock_;
+  SimulatedSharedEngine* shared_engine_;  ///< may be null
   NullWaker waker_;
   std::vector<GroupRule> rules_;                      ///< by GroupId
   std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, like the arenas and the stores

@@ -16,7 +16,7 @@ void World::operate() {
   std::vector<std::uint32_t> names;
   switch (random_.below(12)) {
     case 0: {
-      if (winding_down_ || !random_.chance(0.2)) return;
+      if (winding_down_ || !random_.chance(options_.clears)) return;
       // After the clear, live requests continue with the weights that they began with.
       ClearOptions how;
       how.wait = random_.chance(0.3);

@@ -11,10 +11,11 @@
 namespace terrace::test {
 namespace {
 
-/// One to four groups of any kind, in one to three pools. Most have a group with full attention, as models do.
-void choose_groups(Random& random, ManagerConfig& manager) {
-  const std::uint64_t groups = random.between(1, 4);
-  const std::uint64_t pools = random.between(1, std::min<std::uint64_t>(groups, 3));
+/// Up to four groups of any kind, in up to three pools, and at least so many. Most have a group with full attention, as models
+/// do.
+void choose_groups(Random& random, ManagerConfig& manager, std::uint64_t least = 1) {
+  const std::uint64_t groups = random.between(least, 4);
+  const std::uint64_t pools = random.between(least, std::min<std::uint64_t>(groups, 3));
   for (std::uint64_t g = 0; g < groups; ++g) {
     GroupConfig group;
     group.kind = g == 0 && random.chance(0.8) ? GroupKind::full : static_cast<GroupKind>(random.below(5));
@@ -148,6 +149,35 @@ WorldOptions shared_options(std::uint64_t seed, std::uint64_t model) {
   if (random.chance(0.3)) shared.writing_bytes_max = Bytes{random.between(1, 20'000)};
   if (random.chance(0.3)) shared.write_rate = per_second(KiB * random.between(50, 5000));
   if (random.chance(0.2)) shared.daily_write_bytes = KiB * random.between(4, 400);
+  return options;
+}
+
+WorldOptions stored_options(std::uint64_t seed) {
+  WorldOptions options = random_options(seed);
+  Random random{seed * 3571 + 13};
+  ManagerConfig& manager = options.manager;
+  manager.groups.clear();
+  manager.hash_unit_tokens = 0;
+  manager.pools.resize(1);
+  manager.storage = true;
+  choose_groups(random, manager, 2);
+  for (PoolSizes& pool : manager.pools) {
+    pool.device_blocks = static_cast<std::uint32_t>(random.between(8, 12));
+    pool.host_blocks = static_cast<std::uint32_t>(random.below(6));
+    pool.staging_blocks = static_cast<std::uint32_t>(random.between(2, 6));
+  }
+  manager.caching = true;
+  manager.store_uncached = false;
+  if (random.chance(0.7)) manager.write_policy = WritePolicy::write_through;
+  manager.unit_prefill_seconds = 0;
+  options.store = WorldOptions::Store::file;
+  options.stored_blocks = 60;
+  options.faults.disk_fails = false;
+  options.faults.blocks_rot = false;
+  options.faults.directory_fails = false;
+  options.haste = 8;
+  options.clears = 0.5;
+  options.restarts = 0.006;
   return options;
 }
 

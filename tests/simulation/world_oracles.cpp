@@ -21,8 +21,8 @@ void EventMirror::apply(std::span<const KvEvent> events) {
   }
 }
 
-void EventMirror::compare(const CacheManager& manager) const {
-  std::size_t found = 0;
+template <class Visit>
+void EventMirror::for_each_served(const CacheManager& manager, Visit visit) {
   const auto pools = static_cast<std::uint16_t>(manager.pool_count());
   for (std::uint16_t pool = 0; pool < pools; ++pool) {
     const Residency& residency = manager.residency(PoolId{pool});
@@ -33,12 +33,23 @@ void EventMirror::compare(const CacheManager& manager) const {
       const BlockKey key = key_in_group(tree.key(block), group);
       for (const Tier tier : all_tiers) {
         const bool serves = tier == Tier::storage ? residency.stored(block) : residency.usable(block, tier);
-        if (!serves) continue;
-        ++found;
-        TERRACE_CHECK(served_.contains({key, group, to_source(tier)}));
+        if (serves) visit(Served{key, group, to_source(tier)});
       }
     });
   }
+}
+
+void EventMirror::begin(const CacheManager& manager) {
+  served_.clear();
+  for_each_served(manager, [this](const Served& served) { TERRACE_CHECK(served_.insert(served).second); });
+}
+
+void EventMirror::compare(const CacheManager& manager) const {
+  std::size_t found = 0;
+  for_each_served(manager, [&](const Served& served) {
+    ++found;
+    TERRACE_CHECK(served_.contains(served));
+  });
   TERRACE_CHECK(found == served_.size());
 }
 

@@ -17,6 +17,8 @@ namespace terrace::test {
 /// The blocks that each source can serve, in the view of a router. It knows only the events.
 class EventMirror {
  public:
+  /// Knows what the manager serves now, without an event.
+  void begin(const CacheManager& manager);
   /// Checks that nothing is stored twice, and nothing is removed that was not stored.
   void apply(std::span<const KvEvent> events);
   /// Checks that the servable copies in the tree are exactly those that the events report.
@@ -30,6 +32,9 @@ class EventMirror {
 
     friend auto operator<=>(const Served&, const Served&) = default;
   };
+
+  template <class Visit>
+  static void for_each_served(const CacheManager& manager, Visit visit);
 
   std::set<Served> served_;
 };
