@@ -66,9 +66,21 @@ BlockLayout layout_of(const CacheSystemOptions& options) {
   BlockLayout layout;
   if (options.rank_payload == RankPayload::sharded) layout.shares = static_cast<std::uint32_t>(options.ranks.size());
   layout.groups = groups_of(options);
-  std::string before;
+  struct Run {
+    std::string parts;
+    std::size_t ranks = 0;
+  };
+  std::vector<Run> runs;
   for (const RankOptions& rank : options.ranks) {
-    if (std::string parts = parts_of(rank); parts != before) layout.parts += (before = std::move(parts)) + "|";
+    std::string parts = parts_of(rank);
+    if (runs.empty() || runs.back().parts != parts) runs.push_back({std::move(parts)});
+    ++runs.back().ranks;
+  }
+  const bool has_parts = std::ranges::any_of(runs, [](const Run& run) { return !run.parts.empty(); });
+  for (std::size_t i = 0; has_parts && i < runs.size(); ++i) {
+    // If all ranks are alike, `shares` is their number.
+    if (runs.size() > 1 && runs[i].ranks > 1) layout.parts += fmt::format("{}*", runs[i].ranks);
+    layout.parts += runs[i].parts + "|";
   }
   return layout;
 }

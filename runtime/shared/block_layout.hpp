@@ -16,8 +16,8 @@ struct BlockLayout {
   /// For a model with several KV cache groups, or with one that has no full attention: kind, size of a block and span of each
   /// group in tokens, and the bytes of its blocks, by GroupId. Empty for any other model.
   std::string groups{};
-  /// For each pool with regions of the engine: layer and bytes of each part of a block, in the order of the parts, of each rank
-  /// that differs from the one before.
+  /// For each pool with regions of the engine: layer and bytes of each part of a block, in the order of the parts, of each rank.
+  /// Neighbouring ranks that are alike are written once, with their number if there are others.
   std::string parts{};
 };
 

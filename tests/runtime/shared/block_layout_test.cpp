@@ -150,6 +150,15 @@ TEST(BlockLayouts, differ_in_everything_that_orders_the_bytes_of_a_block_in_both
   const auto regions = [](std::vector<DeviceRegion> parts) {
     return [parts](CacheSystemOptions& options) { options.ranks.front().regions = {parts}; };
   };
+  // Each letter is a rank: some ranks have the first layer, others the second.
+  const auto ranks = [](const std::string& parts) {
+    return [parts](CacheSystemOptions& options) {
+      options.ranks.resize(parts.size());
+      for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+        options.ranks[rank].regions = {{{0, 64, 64, parts[rank] == 'a' ? 0U : 1U}}};
+      }
+    };
+  };
   const auto groups = [](GroupKind kind, std::uint32_t tokens, std::uint32_t span) {
     return [=](CacheSystemOptions& options) {
       options.groups = {{.kind = GroupKind::full, .block_tokens = 16},
@@ -169,6 +178,10 @@ TEST(BlockLayouts, differ_in_everything_that_orders_the_bytes_of_a_block_in_both
         options.ranks.resize(2);
         regions({{0, 64, 64, 0}})(options);
       },
+      ranks("ab"),
+      ranks("aab"),
+      ranks("abb"),
+      ranks("aba"),
       groups(GroupKind::sliding_window, 16, 128),
       groups(GroupKind::sliding_window, 16, 256),
       groups(GroupKind::sliding_window, 32, 128),
