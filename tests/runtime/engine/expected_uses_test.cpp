@@ -42,12 +42,15 @@ class NotingPolicy final : public WatchingLru {
   struct Noted {
     std::size_t blocks = 0;
     std::uint64_t at = 0;
+    std::uint64_t until = ExpectedUse::never;
     friend bool operator==(const Noted&, const Noted&) = default;
   };
 
   explicit NotingPolicy(std::vector<Noted>& noted) : noted_{noted} {}
 
-  void on_expected(const BlockRun& blocks, const ExpectedUse& use) override { noted_.push_back({blocks.keys.size(), use.at}); }
+  void on_expected(const BlockRun& blocks, const ExpectedUse& use) override {
+    noted_.push_back({blocks.keys.size(), use.at, use.until});
+  }
 
  private:
   std::vector<Noted>& noted_;
@@ -73,6 +76,24 @@ class EngineExpectedUses : public CacheFixture {
 
 constexpr std::uint64_t never_again = ExpectedUse::never;
 
+using GroupExpectedUses = CacheFixture;
+
+TEST_F(GroupExpectedUses, a_lease_tells_the_blocks_of_every_group) {
+  std::vector<NotingPolicy::Noted> noted;
+  ManagerConfig config;
+  config.policy = [&](std::uint32_t) { return std::make_unique<NotingPolicy>(noted); };
+  config.groups.resize(2);
+  config.groups[1].block_tokens = 2;
+  config.groups[1].pool = PoolId{1};
+  config.pools = {{.device_blocks = 8}, {.device_blocks = 8}};
+  make(config);
+  ASSERT_TRUE(acquire(1, keys_of({1, 2, 3, 4})).has_value());
+  ASSERT_TRUE(commit(1, keys_of({1, 2, 3, 4})).has_value());
+  leases[1].expect_use(no_use);
+  release(1);
+  EXPECT_EQ(noted, (std::vector<NotingPolicy::Noted>{{4, never_again}, {2, never_again}}));
+}
+
 TEST_F(EngineExpectedUses, a_lease_tells_it_at_its_end) {
   ASSERT_TRUE(acquire(50, keys_of({5, 6})).has_value());
   ASSERT_TRUE(commit(50, keys_of({5, 6})).has_value());
@@ -80,7 +101,7 @@ TEST_F(EngineExpectedUses, a_lease_tells_it_at_its_end) {
   leases[50].expect_use(10s);  // the last one counts
   EXPECT_TRUE(noted.empty());
   release(50);
-  EXPECT_EQ(noted, (std::vector<Noted>{{2, 41 + 11}}));
+  EXPECT_EQ(noted, (std::vector<Noted>{{2, 41 + 11, 41 + 27}}));
   ASSERT_TRUE(acquire(51, keys_of({5, 6, 7})).has_value());
   ASSERT_TRUE(commit(51, keys_of({5, 6, 7})).has_value());
   leases[51].expect_use(no_use);

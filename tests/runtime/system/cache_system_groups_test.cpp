@@ -60,7 +60,8 @@ std::string why_no_system(const CacheSystemOptions& options) {
 /// An engine that gives every byte of a block a value that follows from group, block and sequence, and compares all hits.
 class Engine {
  public:
-  explicit Engine(const CacheSystemOptions& options) : system_{options}, options_{options} {}
+  explicit Engine(const CacheSystemOptions& options, std::uint32_t weights = 0)
+      : system_{options}, options_{options}, weights_{weights} {}
 
   /// Serves a sequence of `tokens` tokens that begin with `name`. Returns the hit tokens.
   std::size_t serve(std::uint32_t name, std::uint32_t tokens) {
@@ -82,7 +83,7 @@ class Engine {
             const std::size_t first = is_window && hits >= span_tokens ? hits - span_tokens + 1 : 0;
             const std::size_t hit_blocks = hits / groups[g].block_tokens;
             for (std::size_t block = 0; block < slots.size(); ++block) {
-              const auto value = static_cast<std::byte>(name * 64 + g * 16 + block + 1 + rank * 7);
+              const auto value = static_cast<std::byte>(name * 64 + g * 16 + block + 1 + rank * 7 + weights_);
               if (block >= hit_blocks) write(access, groups[g].pool, slots[block], value);
               else if (block >= first) compare(access, groups[g].pool, slots[block], value);
               else EXPECT_EQ(slots[block], SlotId{options_.pools[groups[g].pool.value()].first_slot}) << "the null block";
@@ -114,6 +115,7 @@ class Engine {
 
   CacheSystem system_;
   CacheSystemOptions options_;
+  std::uint32_t weights_;
   std::uint64_t requests_ = 0;
   std::size_t compared_ = 0;
 };
@@ -196,6 +198,21 @@ TEST_F(CacheSystemGroups, keep_each_pool_in_a_store_of_its_own_over_a_restart) {
   EXPECT_EQ(again.cache().match(keys_of({1, 1, 1, 1, 1, 1})).found[Source::storage], 6U);
   EXPECT_EQ(again.serve(1, 6), 6U);
   EXPECT_EQ(again.serve(2, 9), 8U) << "the hit is a whole number of blocks in every group";
+}
+
+TEST_F(CacheSystemGroups, lose_the_stored_blocks_of_every_pool_by_a_clear) {
+  {
+    Engine engine{with_files()};
+    EXPECT_EQ(engine.serve(1, 6), 0U);
+    for (const PoolId pool : {wide, narrow}) ASSERT_GT(engine.system().store(pool)->stat().blocks, 0U);
+    engine.cache().clear({});
+    while (engine.cache().erasing()) engine.cache().poll();
+    for (const PoolId pool : {wide, narrow}) EXPECT_EQ(engine.system().store(pool)->stat().blocks, 0U) << pool.value();
+  }
+  Engine with_new_weights{with_files(), 5};
+  EXPECT_EQ(with_new_weights.serve(1, 6), 0U);
+  for (std::uint32_t other = 2; other < 9; ++other) EXPECT_EQ(with_new_weights.serve(other, 6), 0U);
+  EXPECT_EQ(with_new_weights.serve(1, 6), 6U);  // compares the bytes
 }
 
 TEST_F(CacheSystemGroups, divide_the_capacity_of_storage_by_the_bytes_of_the_pools) {

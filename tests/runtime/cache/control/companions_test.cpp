@@ -100,6 +100,42 @@ TEST_F(GroupCompanions, go_with_it_if_one_call_needs_both_slots) {
   EXPECT_EQ(cache->match(prompt(4)).total(), 3U);
 }
 
+TEST_F(GroupCompanions, are_not_wanted_while_it_leaves) {
+  ManagerConfig config = model(4, 8, 8);
+  config.pools[1].host_blocks = 8;
+  config.inclusion = InclusionPolicy::exclusive;
+  make(config);
+  run(1, prompt(4));
+  settle();
+  ASSERT_EQ(companion(prompt(4), 3, Tier::device, second_pool), wanted);
+  need(1);  // the last block of the prefix is being swapped out
+  EXPECT_EQ(companion(prompt(4), 3, Tier::device, second_pool), unwanted);
+  EXPECT_EQ(companion(prompt(4), 2, Tier::device, second_pool), wanted);
+  settle();
+  AcquireRequest two = request(2, {});
+  two.units = 2;
+  leases[2] = cache->acquire(two).value();  // two blocks leave together
+  for (const std::uint32_t block : {1U, 2U}) EXPECT_EQ(companion(prompt(4), block, Tier::device, second_pool), unwanted) << block;
+  EXPECT_EQ(companion(prompt(4), 0, Tier::device, second_pool), wanted);
+}
+
+TEST_F(GroupCompanions, are_known_as_long_as_it_has_a_copy) {
+  ManagerConfig config = model(8, 8, 8);
+  config.pools[1].host_blocks = 8;
+  config.inclusion = InclusionPolicy::inclusive;
+  make(config);
+  run(1, prompt(2));
+  settle();
+  ASSERT_TRUE(cache->make_room(Tier::device, 8).has_value());
+  settle();
+  EXPECT_EQ(companion(prompt(2), 1, Tier::device, second_pool), unwanted);
+  ASSERT_EQ(companion(prompt(2), 1, Tier::host, second_pool), wanted);
+  ASSERT_TRUE(cache->make_room(Tier::host, 8).has_value());
+  settle();
+  EXPECT_EQ(chained(prompt(2)), 0U);
+  EXPECT_EQ(companion(prompt(2), 1, Tier::host, second_pool), unwanted);
+}
+
 TEST_F(GroupCompanions, that_no_hit_needs_go_before_all_others) {
   make(model(20));
   run(1, prompt(10));
