@@ -325,10 +325,9 @@ bool Residency::unhold(BlockRef block, Tier tier) {
   return true;
 }
 
-bool Residency::unhold_last(Run run, Tier tier) {
-  if (!slots_in(tier).end_reads(slots_of_copies(run, tier), false)) return false;
-  tree_.change(run, tier, CopyState::ready);
-  update_duplicates(run);
+bool Residency::unhold_last(Run run) {
+  if (!slots_in(Tier::host).end_reads(slots_of_copies(run, Tier::host), false)) return false;
+  tree_.change(run, Tier::host, CopyState::ready);  // no duplicates yet: the load's device copies are not usable
   return true;
 }
 

@@ -154,9 +154,9 @@ class Residency {
   void hold(Run run, Tier tier);
   /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
-  /// The same for copies of neighbouring blocks of one node that have one reader each and are not evicting. If any is not like
-  /// this, it returns false and changes nothing.
-  [[nodiscard]] bool unhold_last(Run run, Tier tier);
+  /// The same for host copies of neighbouring blocks of one node, from which the device is loaded, that have one reader each and
+  /// are not evicting. If any is not like this, it returns false and changes nothing.
+  [[nodiscard]] bool unhold_last(Run run);
   /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
   void unhold_before_drop(BlockRef block, Tier tier) {
     TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);

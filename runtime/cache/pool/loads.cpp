@@ -260,7 +260,7 @@ void Loads::end_arrived(PartRange range) {
     const Run run = neighbours(range.load, i, range.end);
     const std::span<Part> parts = std::span{load.parts}.subspan(i, run.size());
     const bool staging = std::ranges::any_of(parts, [](const Part& part) { return part.landing.staging; });
-    const bool together = !staging && residency_.unhold_last(run, Tier::host);
+    const bool together = !staging && residency_.unhold_last(run);
     for (Part& part : parts) {
       TERRACE_CHECK(part.state == State::crossing);
       part.state = State::arrived;
