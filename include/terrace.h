@@ -847,8 +847,8 @@ TERRACE_C_API terrace_status terrace_cache_make_room(terrace_cache* cache, uint3
 /// Makes a tier of a pool larger or smaller while it serves. Does not wait. Only the host tier and storage of an offload cache.
 TERRACE_C_API terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 
-/// Counts since the cache was opened, and its state now. Blocks are hash units where requests are counted, and blocks of a pool
-/// otherwise, in all pools.
+/// Counts since the cache was opened, and its state now. Blocks are those of all pools. `asked`, `found_...` and `missed` are
+/// tokens in full blocks if the configuration has groups; otherwise they are blocks, because the tokens of a block are not known.
 typedef struct terrace_cache_statistics {
   size_t struct_size;
   uint64_t requests;  ///< that became ready, without preempted ones that came back; as are the next six

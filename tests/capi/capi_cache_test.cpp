@@ -56,6 +56,10 @@ TEST(CapiCacheGroups, of_a_window_drop_what_is_behind_it) {
   EXPECT_EQ(terrace_cache_step(cache, &step), TERRACE_OK) << terrace_last_error();
   EXPECT_EQ(lengths, (std::array<std::uint32_t, 2>{6, 6})) << "a request has at most request-units-max";
   EXPECT_EQ(terrace_cache_release(cache, &id, 1, nullptr), TERRACE_OK);
+  terrace_cache_statistics counts = made<terrace_cache_statistics>();
+  ASSERT_EQ(terrace_cache_read_statistics(cache, &counts), TERRACE_OK);
+  EXPECT_EQ(counts.asked, 16U) << "tokens, because there are groups";
+  EXPECT_EQ(counts.missed, 16U);
 
   terrace_root root = made<terrace_root>();
   terrace_chain* other = nullptr;
@@ -99,7 +103,7 @@ TEST_F(CapiCache, serves_a_conversation_from_every_tier) {
   ASSERT_EQ(terrace_cache_hit_sources(cache_, 3, &sources, &count), TERRACE_OK);
   EXPECT_EQ((std::vector<std::uint8_t>{sources, sources + count}), (std::vector<std::uint8_t>(4, TERRACE_STORAGE)));
   release(3);
-  EXPECT_EQ(statistics().found_storage, 4U);
+  EXPECT_EQ(statistics().found_storage, 4U) << "blocks, because there are no groups";
   EXPECT_EQ(statistics().live, 0U);
 }
 
