@@ -139,6 +139,11 @@ terrace_status terrace_event_publisher_read_statistics(const terrace_event_publi
     value.snapshots = stats.snapshots;
     value.replays_cut = stats.replays_cut;
     value.malformed_requests = stats.malformed_requests;
+    value.batches_lost = stats.batches_lost;
+    value.peers_refused = stats.peers_refused;
+    value.peers_dropped = stats.peers_dropped;
+    value.failures = stats.failures;
+    value.subscribers = stats.subscribers;
     value.known_blocks = stats.known_blocks;
     value.published_blocks = stats.published_blocks;
     value.buffered_batches = stats.buffered_batches;

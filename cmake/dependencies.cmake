@@ -84,12 +84,8 @@ if(NOT TERRACE_PORTABLE)
   find_package(prometheus-cpp QUIET COMPONENTS core)
 endif()
 
-# ZeroMQ, with its interface for C++: the sockets of events that routers read. Optional: without it EventPublisher says so. Not in
-# portable programs, which publish nothing. Included by runtime/events/event_publisher.cpp alone.
-if(NOT TERRACE_PORTABLE)
-  find_package(cppzmq QUIET)
-endif()
-
 if(TERRACE_BUILD_TESTS)
+  # ZeroMQ, with its interface for C++: subscribers of EventPublisher, which speaks the protocol itself.
+  find_package(cppzmq QUIET)
   find_package(GTest REQUIRED)
 endif()

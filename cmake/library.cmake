@@ -12,7 +12,7 @@ endforeach()
 add_library(terrace_needs INTERFACE)
 target_link_libraries(terrace_needs INTERFACE
   fmt::fmt OpenSSL::SSL OpenSSL::Crypto Threads::Threads terrace_xxhash $<TARGET_NAME_IF_EXISTS:terrace_uring>
-  $<TARGET_NAME_IF_EXISTS:prometheus-cpp::core> $<TARGET_NAME_IF_EXISTS:cppzmq> ${CMAKE_DL_LIBS})
+  $<TARGET_NAME_IF_EXISTS:prometheus-cpp::core> ${CMAKE_DL_LIBS})
 
 # terrace_exports(TARGET): the shared library exports what cmake/exports.map says, so that the instances of other libraries'
 # templates stay inside. Without sanitizers, a symbol that nothing defines is an error.
@@ -47,9 +47,6 @@ if(TERRACE_HAS_URING)
 endif()
 if(TARGET prometheus-cpp::core)
   list(APPEND static_needs $<INSTALL_INTERFACE:prometheus-cpp-core>)
-endif()
-if(TARGET cppzmq)
-  list(APPEND static_needs $<INSTALL_INTERFACE:zmq>)
 endif()
 if(CMAKE_DL_LIBS)
   list(APPEND static_needs $<INSTALL_INTERFACE:${CMAKE_DL_LIBS}>)

@@ -1062,7 +1062,7 @@ TERRACE_C_API terrace_status terrace_plan_groups(const terrace_plan_order* order
 
 /// Publishes events over ZeroMQ in the format of vLLM, for routers (docs/events.md). It is a terrace::EventPublisher
 /// (<terrace/event_publisher.hpp>), and belongs to no cache. Calls may come from several threads at once. A forked child keeps
-/// its ports open until the child ends or calls exec.
+/// its connections open until the child ends or calls exec.
 typedef struct terrace_event_publisher terrace_event_publisher;
 
 /// 0 and null mean the default of terrace::EventPublisherOptions.
@@ -1074,14 +1074,13 @@ typedef struct terrace_event_options {
   uint32_t connect;             ///< 1: connects to `endpoint` instead of binding it
   uint32_t data_parallel_rank;  ///< also added to the ports that are bound and not 0
   uint32_t buffer_steps;        ///< past batches that are kept for replay
-  uint32_t hwm;                 ///< batches that may wait for one subscriber
+  uint32_t hwm;                 ///< batches that a subscriber may be behind
   uint32_t max_queue_size;      ///< events, and described blocks, that may wait for the publisher's thread
   uint32_t max_blocks;          ///< blocks whose tokens are kept
   uint64_t buffer_bytes;        ///< memory for the batches that are kept for replay
   int64_t heartbeat;            ///< after so long without events an empty batch is published
 } terrace_event_options;
-/// Binds the addresses. Fails with TERRACE_INVALID_ARGUMENT, an errno (-EADDRINUSE: the port is in use), or TERRACE_UNAVAILABLE
-/// (the library was built without ZeroMQ).
+/// Binds the addresses. Fails with TERRACE_INVALID_ARGUMENT, or an errno (-EADDRINUSE: the port or path is in use).
 TERRACE_C_API terrace_status terrace_event_publisher_open(const terrace_event_options* options, terrace_event_publisher** out);
 /// Publishes what is queued, without waiting for subscribers, and frees the publisher. Null is ignored.
 TERRACE_C_API void terrace_event_publisher_destroy(terrace_event_publisher* publisher);
@@ -1128,6 +1127,11 @@ typedef struct terrace_event_statistics {
   uint64_t snapshots;
   uint64_t replays_cut;
   uint64_t malformed_requests;
+  uint64_t batches_lost;
+  uint64_t peers_refused;
+  uint64_t peers_dropped;
+  uint64_t failures;
+  uint64_t subscribers;
   uint64_t known_blocks;
   uint64_t published_blocks;
   uint64_t buffered_batches;

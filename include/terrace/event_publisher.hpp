@@ -21,8 +21,9 @@ namespace terrace {
 /// option.
 struct EventPublisherOptions {
   /// Address of the socket for subscribers: "tcp://ADDRESS:PORT", "tcp://*:PORT" for all interfaces, or "ipc://PATH". If the port
-  /// is 0, the system chooses one. Events contain the tokens of prompts, and subscribers are not authenticated, so the default
-  /// can be reached from this machine only.
+  /// is 0, the system chooses one. A socket of a dead process at PATH is replaced; any other file stays, and the address is in
+  /// use. Events contain the tokens of prompts, and subscribers are not authenticated, so the default can be reached from this
+  /// machine only.
   std::string endpoint = "tcp://127.0.0.1:5557";
   /// If true, the socket connects to `endpoint`, where a subscriber of several engines is bound, instead of binding it.
   bool connect = false;
@@ -37,8 +38,8 @@ struct EventPublisherOptions {
   std::uint32_t buffer_steps = 10'000;
   /// The most memory for these batches; the oldest are dropped first.
   Bytes buffer_bytes = MiB * 64;
-  /// Number of batches that may wait for one subscriber. A slower subscriber loses the batches beyond it, and notices that by
-  /// their sequence numbers.
+  /// Number of batches that a subscriber may be behind (at most buffer_bytes). A slower one loses the oldest of them, and notices
+  /// that by the sequence numbers.
   std::uint32_t hwm = 10'000;
   /// Number of events, and number of described blocks, that may wait for the publisher's thread (EventPublisher::publish). A
   /// single call may bring more.
@@ -80,6 +81,13 @@ struct EventPublisherStats {
   std::uint64_t snapshots = 0;             ///< replays that began before the buffer and got the present state instead
   std::uint64_t replays_cut = 0;           ///< replays that ended early, because the subscriber was too slow or went away
   std::uint64_t malformed_requests = 0;
+  std::uint64_t batches_lost = 0;   ///< batches that a subscriber did not get, because it was too slow; of all subscribers
+  std::uint64_t peers_refused = 0;  ///< connections that were closed because there was no place
+  std::uint64_t peers_dropped = 0;  ///< connections that were closed because of what the peer sent, or did not read
+  /// Errors in the publisher's thread, as when no memory is left. It then forgets everything and begins again with batch 0, as
+  /// after a restart; the other counts begin again, too.
+  std::uint64_t failures = 0;
+  std::uint64_t subscribers = 0;       ///< connected now, with a subscription that fits the topic
   std::uint64_t known_blocks = 0;      ///< blocks that are remembered now
   std::uint64_t published_blocks = 0;  ///< the part of known_blocks that subscribers know now
   std::uint64_t buffered_batches = 0;  ///< kept for replay now
@@ -89,7 +97,7 @@ struct EventPublisherStats {
 /// in the format of vLLM, for routers that send a prompt to the engine that has most of it. docs/events.md describes the
 /// messages, and what a subscriber can rely on.
 ///
-///     EventPublisher publisher{{.endpoint = "tcp://*:5557", .replay_endpoint = "tcp://*:5558"}};
+///     EventPublisher publisher{{.endpoint = "tcp://10.0.0.7:5557", .replay_endpoint = "tcp://10.0.0.7:5558"}};
 ///     cache.record_events();
 ///     (void)publisher.describe({.keys = chain.keys(), .tokens = tokens, .block_tokens = 16});  // a new request
 ///     cache.take_events(events);                                                                // in every step
@@ -101,14 +109,21 @@ struct EventPublisherStats {
 ///
 /// Copies in a shared store are not published, because they are equally near for every engine.
 ///
+/// Limits: strangers can connect, so all that they can make the publisher keep is bounded. It has 256 connections of subscribers
+/// and 64 for replay; if all are taken, one that has not finished its handshake is closed for a new one, otherwise the new one. A
+/// frame of a peer has at most 1024 bytes and the length of the topic. Of subscriptions only those that fit the topic are kept. A
+/// connection has at most 64 KiB and one batch under way; a subscriber reads from the batches that are kept anyway (hwm,
+/// buffer_bytes). A request for replay is answered before the next one of its connection is read; answers do not wait for each
+/// other, and each may hold 4 bytes for each published block. A peer that does not finish its handshake, or takes nothing of what
+/// is sent to it, is disconnected after 30 s.
+///
 /// Threads: calls from any, several at once. They copy into a queue of bounded size, and make no system call but at most one
 /// write to an eventfd. A thread of the publisher does everything else; no subscriber can delay a call. In a forked child, calls
-/// fail with `stopped`, and the destructor does nothing; the child keeps the ports open until it ends or calls exec.
+/// fail with `stopped`, and the destructor does nothing; the child keeps connections open until it ends or calls exec.
 class TERRACE_API EventPublisher {
  public:
-  /// Binds the addresses. Throws std::invalid_argument (an option is wrong), std::system_error (an address cannot be used, for
-  /// example because another process uses its port) and std::runtime_error (the library was built without ZeroMQ), each with one
-  /// sentence.
+  /// Binds the addresses. Throws std::invalid_argument (an option is wrong) and std::system_error (an address cannot be used, for
+  /// example because another process uses its port or path), each with one sentence.
   explicit EventPublisher(const EventPublisherOptions& options);
   /// Publishes what is queued. Does not wait for subscribers.
   ~EventPublisher();

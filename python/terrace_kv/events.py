@@ -24,7 +24,7 @@ class EventPublisher(Closing):
     """Publishes over ZeroMQ which blocks are cached where, in the format of vLLM, for routers that send a prompt to the engine
     that has most of it (docs/events.md):
 
-        publisher = EventPublisher("tcp://*:5557", replay_endpoint="tcp://*:5558")
+        publisher = EventPublisher("tcp://10.0.0.7:5557", replay_endpoint="tcp://10.0.0.7:5558")
         cache.record_changes()
         publisher.describe(cache.token_keys(tokens, 16), tokens, 16)  # a new request
         publisher.publish(cache.changes())                            # in every step
@@ -41,15 +41,14 @@ class EventPublisher(Closing):
         data_parallel_rank: A field of each batch; also added to the ports that are bound and not 0.
         buffer_steps, buffer_bytes: Limits of the past batches that are kept for replay. None, here and below: the default of
             EventPublisherOptions in <terrace/event_publisher.hpp>.
-        hwm: Number of batches that may wait for one subscriber. A slower one loses batches.
+        hwm: Number of batches that a subscriber may be behind. A slower one loses batches.
         max_queue_size: Number of changes, and of described blocks, that may wait for the publisher's thread.
         max_blocks: Number of blocks whose tokens are kept.
         heartbeat: After so many seconds without changes an empty batch is published.
 
     Raises:
         InvalidArgument: An argument is wrong; the sentence says which, and what would be right.
-        StorageError: An address cannot be used; `errno` is EADDRINUSE if another process uses the port.
-        TerraceError: The library was built without ZeroMQ.
+        StorageError: An address cannot be used; `errno` is EADDRINUSE if another process uses the port or path.
 
     Threads: any, several at once. No call waits for a subscriber. In a child process made by os.fork() the publisher is closed.
     """

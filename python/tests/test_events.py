@@ -199,7 +199,8 @@ def test_a_continued_prompt_is_described_from_its_parent(
     publisher.publish_device(keys)
     until(lambda: publisher.statistics()["stored"] == 2)
     ((_, payload),) = subscriber.ask(0)
-    assert decode(payload)[1][0]["token_ids"] == tokens
+    assert [event["type"] for event in decode(payload)[1]] == ["AllBlocksCleared", "BlockStored"]
+    assert decode(payload)[1][1]["token_ids"] == tokens
 
 
 def test_blocks_from_before_a_restart_are_published_when_a_prompt_finds_them(
@@ -219,8 +220,8 @@ def test_blocks_from_before_a_restart_are_published_when_a_prompt_finds_them(
         publisher.publish(cache.changes())
         until(lambda: publisher.statistics()["published_blocks"] == 0)
     events = [event for _, payload in subscriber.ask(0) for event in decode(payload)[1]]
-    assert [event["type"] for event in events] == ["BlockStored", "AllBlocksCleared"]
-    assert events[0]["token_ids"] == tokens and events[0]["medium"] == "STORAGE"
+    assert [event["type"] for event in events] == ["AllBlocksCleared", "BlockStored", "AllBlocksCleared"]
+    assert events[1]["token_ids"] == tokens and events[1]["medium"] == "STORAGE"
 
 
 def test_wrong_arguments_are_refused(publisher: EventPublisher, cache: OffloadCache) -> None:
@@ -240,6 +241,19 @@ def test_wrong_arguments_are_refused(publisher: EventPublisher, cache: OffloadCa
     with pytest.raises(StorageError, match="cannot bind") as used:
         EventPublisher(publisher.endpoint)
     assert used.value.errno == errno.EADDRINUSE
+
+
+@pytest.mark.parametrize("name", ["endpoint", "replay_endpoint"])
+def test_a_socket_that_lives_and_a_file_are_not_taken_over(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    where = {"endpoint": ANY_PORT, "replay_endpoint": ANY_PORT}
+    with EventPublisher(**(where | {name: f"ipc://{tmp_path}/socket"})):
+        for path in (file, tmp_path / "socket"):
+            with pytest.raises(StorageError, match="cannot bind") as used:
+                EventPublisher(**(where | {name: f"ipc://{path}"}))
+            assert used.value.errno == errno.EADDRINUSE
+    assert [each.name for each in tmp_path.iterdir()] == ["file"] and file.read_text() == "mine"
 
 
 def test_a_closed_publisher_says_so(publisher: EventPublisher) -> None:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/descriptor.hpp"
 #include "terrace/admin.hpp"
 
 #include <cstddef>
@@ -30,8 +31,6 @@ struct Address {
 /// one sentence, which does not contain the token.
 [[nodiscard]] std::string read_token(const std::filesystem::path& file);
 
-/// The longest path that sockaddr_un can hold, without the final null.
-inline constexpr std::size_t socket_path_max = 107;
 /// Throws std::invalid_argument: the path of a socket has too many bytes.
 [[noreturn]] void refuse_path(std::size_t bytes);
 

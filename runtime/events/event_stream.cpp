@@ -51,7 +51,9 @@ EventStream::EventStream(const EventPublisherOptions& options)
       buffer_bytes_max_{count(options.buffer_bytes)},
       blocks_{options.max_blocks},
       writer_{options.data_parallel_rank},
-      state_writer_{options.data_parallel_rank} {}
+      state_writer_{options.data_parallel_rank} {
+  writer_.cleared();  // an engine that starts again has nothing of what subscribers know
+}
 
 void EventStream::describe(const BlockTokens& blocks, double time, std::vector<Batch>& out) {
   const auto adapter = blocks.adapter.empty() ? nullptr : std::make_shared<const std::string>(blocks.adapter);
@@ -132,13 +134,13 @@ void EventStream::flush_if_full(double time, std::vector<Batch>& out) {
 }
 
 void EventStream::flush(double time, std::vector<Batch>& out) {
-  if (writer_.size() > 0) add_batch(time, out);
+  const std::size_t at_first = stats_.batches == 0 ? 1 : 0;  // that all is gone goes with the first event
+  if (writer_.size() > at_first) add_batch(time, out);
 }
 
 void EventStream::add_batch(double time, std::vector<Batch>& out) {
   const auto payload = std::make_shared<const std::string>(writer_.finish(time));
-  out.push_back({buffer_from_ + buffer_.size(), payload});
-  ++stats_.batches;
+  const std::uint64_t sequence = stats_.batches++;
   stats_.bytes += payload->size();
   buffer_.push_back(payload);
   buffer_bytes_ += payload->size();
@@ -147,6 +149,7 @@ void EventStream::add_batch(double time, std::vector<Batch>& out) {
     buffer_.pop_front();
     ++buffer_from_;
   }
+  out.push_back({sequence, payload});
 }
 
 Replay EventStream::replay(std::uint64_t from) {
@@ -154,13 +157,19 @@ Replay EventStream::replay(std::uint64_t from) {
   Replay replay{.next = from, .state_from = from, .buffer_from = from, .to = buffer_from_ + buffer_.size()};
   if (from >= buffer_from_) return replay;
   replay.buffer_from = buffer_from_;
-  replay.state = blocks_.published();
+  // Answers that begin while the buffer has all batches since then share one list.
+  replay.state = state_.lock();
+  if (!replay.state || state_at_ < buffer_from_) {
+    replay.state = std::make_shared<const std::vector<RecordId>>(blocks_.published());
+    state_ = replay.state;
+    state_at_ = replay.to;
+  }
   // There is at least one batch, which says that all other blocks are gone.
-  const std::uint64_t batches = std::max<std::uint64_t>(1, (replay.state.size() + state_blocks_max - 1) / state_blocks_max);
+  const std::uint64_t batches = std::max<std::uint64_t>(1, (replay.state->size() + state_blocks_max - 1) / state_blocks_max);
   const std::uint64_t missing = buffer_from_ - from;
   if (batches > missing) {
     // There are not enough numbers for the state. The subscriber sees that batches are missing.
-    replay.state.clear();
+    replay.state.reset();
     replay.next = replay.state_from = buffer_from_;
     return replay;
   }
@@ -190,9 +199,9 @@ std::optional<Batch> EventStream::next(Replay& replay, double time) {
 std::string EventStream::state_batch(const Replay& replay, double time) {
   const std::uint64_t number = replay.next - replay.state_from;
   if (number == 0) state_writer_.cleared();
-  const std::size_t first = std::min<std::size_t>(number * state_blocks_max, replay.state.size());
+  const std::size_t first = std::min<std::size_t>(number * state_blocks_max, replay.state->size());
   std::vector<RecordId> present;
-  for (const RecordId id : std::span{replay.state}.subspan(first, std::min(state_blocks_max, replay.state.size() - first))) {
+  for (const RecordId id : std::span{*replay.state}.subspan(first, std::min(state_blocks_max, replay.state->size() - first))) {
     // A block that has been forgotten since the answer began may have given its number to another one, which is welcome, too.
     const BlockDirectory::Record* const block = blocks_.record(id);
     if (block != nullptr && block->is_published()) present.push_back(id);

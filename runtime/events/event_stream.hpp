@@ -35,12 +35,12 @@ struct Replay {
   std::uint64_t state_from = 0;
   std::uint64_t buffer_from = 0;
   std::uint64_t to = 0;
-  std::vector<RecordId> state{};
-  bool was_cut = false;  ///< the buffer has dropped batches that were not sent yet
+  std::shared_ptr<const std::vector<RecordId>> state{};  ///< null: there is no such part
+  bool was_cut = false;                                  ///< the buffer has dropped batches that were not sent yet
 };
 
-/// Turns changes of a cache into numbered batches of events, and keeps batches for subscribers that missed them. It has no
-/// thread, clock or socket.
+/// Turns changes of a cache into numbered batches of events, and keeps batches for subscribers that missed them. The first batch
+/// begins by saying that all blocks are gone. It has no thread, clock or socket.
 ///
 /// Threads: one.
 class EventStream {
@@ -81,6 +81,8 @@ class EventStream {
   std::deque<std::shared_ptr<const std::string>> buffer_;
   std::uint64_t buffer_from_ = 0;  ///< number of the first batch of the buffer
   std::size_t buffer_bytes_ = 0;
+  std::weak_ptr<const std::vector<RecordId>> state_;  ///< of the answers under way
+  std::uint64_t state_at_ = 0;                        ///< the number of the next batch when it was made
   EventPublisherStats stats_{};
 };
 

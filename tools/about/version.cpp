@@ -52,7 +52,6 @@ json::object build_facts() {
           {"cuda", cuda_facts()},
           {"io_uring", TERRACE_BUILD_URING != 0},
           {"prometheus", TERRACE_BUILD_PROMETHEUS != 0},
-          {"zeromq", TERRACE_BUILD_ZEROMQ != 0},
           {"c_interface", fmt::format("{}.{}", TERRACE_C_VERSION_MAJOR, TERRACE_C_VERSION_MINOR)},
           {"store_formats", {format_version, striped_format_version}}};
 }
@@ -72,7 +71,6 @@ std::string build_text() {
        cuda.is_null() ? "no" : fmt::format("toolkit {}, kernels for {}", shown(cuda.at("toolkit")), shown(cuda.at("kernels"))));
   line("io_uring", shown(facts.at("io_uring")));
   line("Prometheus", shown(facts.at("prometheus")));
-  line("ZeroMQ", shown(facts.at("zeromq")));
   line("C interface", shown(facts.at("c_interface")));
   line("store formats", shown(facts.at("store_formats")));
   return text;

@@ -20,7 +20,7 @@ TEST(CliVersion, says_what_is_compiled_in) {
   const Ended text = run(program({"version"}));
   EXPECT_EQ(text.status, 0) << text.err;
   for (const char* const line : {"compiler       ", "Boost          ", "CUDA           ", "io_uring       ", "Prometheus     ",
-                                 "ZeroMQ         ", "C interface    0.", "store formats  1, 2\n"}) {
+                                 "C interface    0.", "store formats  1, 2\n"}) {
     EXPECT_NE(text.out.find(line), std::string::npos) << line << " is missing in\n" << text.out;
   }
   EXPECT_TRUE(text.out.starts_with(run(program({"--version"})).out)) << text.out;
@@ -34,7 +34,7 @@ TEST(CliVersion, is_one_json_object_too) {
   for (const char* const name : {"compiler", "boost", "build_type", "c_interface"}) {
     EXPECT_FALSE(facts.at(name).as_string().empty()) << name;
   }
-  EXPECT_TRUE(facts.at("io_uring").is_bool() && facts.at("prometheus").is_bool() && facts.at("zeromq").is_bool());
+  EXPECT_TRUE(facts.at("io_uring").is_bool() && facts.at("prometheus").is_bool());
   EXPECT_EQ(facts.at("store_formats"), (boost::json::array{1, 2}));
   if (!facts.at("cuda").is_null()) {
     EXPECT_FALSE(facts.at("cuda").at("kernels").as_array().empty());
