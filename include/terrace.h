@@ -845,6 +845,7 @@ enum { TERRACE_TIER_DEVICE = 0, TERRACE_TIER_HOST = 1, TERRACE_TIER_STORAGE = 2 
 /// request needs no such call.
 TERRACE_C_API terrace_status terrace_cache_make_room(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 /// Makes a tier of a pool larger or smaller while it serves. Does not wait. Only the host tier and storage of an offload cache.
+/// Fails with TERRACE_NO_ROOM (more blocks are used, or the machine has no memory for them), TERRACE_NEVER_FITS.
 TERRACE_C_API terrace_status terrace_cache_resize(terrace_cache* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 
 /// Counts since the cache was opened, and its state now. Blocks are those of all pools. `asked`, `found_...` and `missed` are

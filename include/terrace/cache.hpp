@@ -283,7 +283,8 @@ class TERRACE_API Cache {
   /// Accepted requests stay accepted: requests that wait for slots keep the slots promised to them, and no wait ends with
   /// never_fits. A request that becomes too large for the smaller device tier runs until extend() fails with never_fits. New
   /// requests fail with never_fits by the new size. Fails: invalid_argument (no such pool or tier, no blocks, or too many),
-  /// never_fits (more host slots than slot numbers), and as BlockStore::resize.
+  /// never_fits (more host slots than slot numbers), no_room (more blocks are used or promised, or the machine or its control
+  /// group has no memory for them), and as BlockStore::resize.
   [[nodiscard]] Result<void> resize(Tier tier, Blocks blocks, PoolId pool = {});
   /// Number of slots of a tier (device or host) that a resize still has to retire.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const;

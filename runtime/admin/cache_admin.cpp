@@ -3,6 +3,7 @@
 #include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/engine/cache_state.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -51,6 +52,11 @@ class Runner {
     }
     const Result<void> resized = cache_.resize(wanted.tier, Blocks{static_cast<std::uint32_t>(blocks)}, wanted.pool);
     if (!resized) {
+      if (resized.error() == Errc::no_room && wanted.tier == Tier::host) {
+        const std::uint64_t most = cache_.internals().host_chunks[wanted.pool.value()].largest().value_or(blocks);
+        if (blocks > most)
+          return too_large(wanted.tier, blocks, most, block, "the machine or its control group has no more memory");
+      }
       return refusal(resized.error(), fmt::format("{} cannot have {} blocks: {}", to_string(wanted.tier), blocks,
                                                   resized.error() == Errc::invalid_argument
                                                       ? "there is no such tier, its size is fixed, or the size is out of range"

@@ -1,6 +1,7 @@
 #include "runtime/admin/mailbox.hpp"
 
 #include <boost/json.hpp>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +11,16 @@
 namespace terrace::admin {
 
 Reply answer(const boost::json::value& body, unsigned status) { return {status, boost::json::serialize(body) + "\n"}; }
+
+Reply too_large(Tier tier, std::uint64_t blocks, std::uint64_t largest, Bytes block, std::string_view why) {
+  return answer(
+      boost::json::object{
+          {"error", fmt::format("{} blocks ({}) do not fit into the {} tier: {}; the largest size that fits is {} blocks ({})",
+                                blocks, to_string(block * blocks), to_string(tier), why, largest, to_string(block * largest))},
+          {"largest_blocks", largest},
+          {"largest_bytes", count(block) * largest}},
+      409);
+}
 
 std::optional<Mailbox::CommandId> Mailbox::post(Command command, Done done) {
   CommandId id = 0;

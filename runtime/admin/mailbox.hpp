@@ -33,6 +33,8 @@ struct Reply {
 
 /// A reply whose body is this value.
 [[nodiscard]] Reply answer(const boost::json::value& body, unsigned status = 200);
+/// The reply to a resize that does not fit.
+[[nodiscard]] Reply too_large(Tier tier, std::uint64_t blocks, std::uint64_t largest, Bytes block, std::string_view why);
 
 /// The time that is captured.
 struct Capture {

@@ -67,16 +67,6 @@ std::optional<ChangeJob> job_change(std::string_view rest) {
   return ChangeJob{*action, *id};
 }
 
-Reply too_large(std::string_view tier, std::uint64_t blocks, std::uint64_t largest, Bytes block, std::string_view why) {
-  return answer(
-      json::object{
-          {"error", fmt::format("{} blocks ({}) do not fit into the {} tier: {}; the largest size that fits is {} blocks ({})",
-                                blocks, to_string(block * blocks), tier, why, largest, to_string(block * largest))},
-          {"largest_blocks", largest},
-          {"largest_bytes", count(block) * largest}},
-      409);
-}
-
 json::object capture_json(const Observations::Status& status) {
   return {{"state", boost::describe::enum_to_string(status.state, "?")},
           {"seconds_left", status.seconds_left},
@@ -302,25 +292,19 @@ std::optional<Reply> Routes::refused(const Resize& resize) const {
   const AdminSnapshot::Pool& pool = snapshot->pools[resize.pool.value()];
   const Bytes block = pool.block_bytes;
   const std::uint64_t blocks = resize.blocks ? *resize.blocks : *resize.bytes / block;
-  const std::string_view tier = to_string(resize.tier);
   if (resize.tier == Tier::device) {
     if (blocks <= pool.device_blocks_max) return std::nullopt;
-    return too_large(tier, blocks, pool.device_blocks_max, block,
+    return too_large(resize.tier, blocks, pool.device_blocks_max, block,
                      "the engine has reserved no memory for more (device-blocks-max)");
   }
-  const bool host = resize.tier == Tier::host;
-  if (!host && !pool.store) return failure(400, "this cache has no storage");
-  const std::uint64_t now = host ? pool.host_memory.wanted : pool.store->wanted_blocks;
-  if (blocks <= now) return std::nullopt;
-  const std::optional<Bytes> left =
-      host ? (room_.host ? room_.host() : std::nullopt) : (room_.storage ? room_.storage(resize.pool) : std::nullopt);
+  if (resize.tier == Tier::host) return std::nullopt;  // the cache knows its memory
+  if (!pool.store) return failure(400, "this cache has no storage");
+  if (blocks <= pool.store->wanted_blocks || !room_.storage) return std::nullopt;
+  const std::optional<Bytes> left = room_.storage(resize.pool);
   if (!left) return std::nullopt;
-  const std::uint64_t there = host ? pool.host_memory.usable : pool.store->capacity_blocks;
-  const std::uint64_t largest = there + *left / block;
+  const std::uint64_t largest = pool.store->capacity_blocks + *left / block;
   if (blocks <= largest) return std::nullopt;
-  return too_large(
-      tier, blocks, largest, block,
-      fmt::format("the {} {} left", host ? "machine or its control group has" : "file system has", to_string(*left)));
+  return too_large(resize.tier, blocks, largest, block, fmt::format("the file system has {} left", to_string(*left)));
 }
 
 }  // namespace terrace::admin

@@ -369,13 +369,13 @@ Result<void> CacheState::resume() {
   releases_host_ = false;
   for (const PoolId pool : pool_ids_) {
     if (pool.value() >= released_.size() || !released_[pool.value()]) continue;
-    if (const Result<void> grown = resize_host(*released_[pool.value()], pool); !grown) return grown;
+    if (const Result<void> grown = resize_host(*released_[pool.value()], pool, HostChunks::Asks::no); !grown) return grown;
   }
   return {};
 }
 
-Result<void> CacheState::resize_host(std::uint32_t blocks, PoolId pool) {
-  const Result<void> resized = host_chunks[pool.value()].resize(blocks);
+Result<void> CacheState::resize_host(std::uint32_t blocks, PoolId pool, HostChunks::Asks asks) {
+  const Result<void> resized = host_chunks[pool.value()].resize(blocks, asks);
   if (resized && pool.value() < released_.size()) released_[pool.value()].reset();
   return resized;
 }

@@ -103,7 +103,7 @@ struct CacheState final : LeaseHome, SpanSink {
   /// Fails as Cache::resume.
   [[nodiscard]] Result<void> resume();
   /// Fails as HostChunks::resize.
-  [[nodiscard]] Result<void> resize_host(std::uint32_t blocks, PoolId pool);
+  [[nodiscard]] Result<void> resize_host(std::uint32_t blocks, PoolId pool, HostChunks::Asks asks = HostChunks::Asks::yes);
   /// Called at the end of each call that may have left work or events, except poll(), which takes the events: lets the manager
   /// settle, and carries out its decisions. The transfers start at once.
   void end_call();

@@ -70,14 +70,17 @@ HostChunks::Plan HostChunks::plan(std::uint64_t slots) const {
   return plan;
 }
 
-Result<void> HostChunks::resize(std::uint32_t blocks) {
+Result<void> HostChunks::resize(std::uint32_t blocks, Asks asks) {
   const std::uint64_t slots = std::uint64_t{blocks} + manager_.config().pool(pool_).staging_blocks;
   if (slots >= Copy::slots_max) return Errc::never_fits;
   const Plan plan = this->plan(slots);
   if (plan.grow > arena_.rows_left()) {
     return failure<Errc::never_fits, "the memory that was given for the host tier has fewer rows (PoolOptions::host_rows)">;
   }
-  if (arena_.numbers_after(plan.grow) > Copy::slots_max) return Errc::never_fits;
+  if (!arena_.can_grow(plan.grow) || arena_.numbers_after(plan.grow) > Copy::slots_max) return Errc::never_fits;
+  if (const auto most = plan.grow > 0 && asks == Asks::yes ? largest() : std::nullopt; most && blocks > *most) {
+    return failure<Errc::no_room, "the machine, or its control group, does not have the memory for so many blocks">;
+  }
   if (const Result<void> resized = close(plan, blocks); !resized) return resized;
   failure_.clear();
   for (const std::uint32_t chunk : plan.cancel) cancel(chunk);
@@ -87,6 +90,13 @@ Result<void> HostChunks::resize(std::uint32_t blocks) {
   }
   if (plan.grow > 0) TERRACE_CHECK(arena_.grow(plan.grow).has_value());
   return {};
+}
+
+std::optional<std::uint64_t> HostChunks::largest() const {
+  const std::optional<Bytes> left = arena_.memory_left();
+  if (!left) return std::nullopt;
+  const Residency& residency = manager_.residency(pool_);
+  return std::max<std::uint64_t>(residency.host_blocks_wanted(), residency.host_blocks() + *left / arena_.block_bytes());
 }
 
 Result<void> HostChunks::close(const Plan& plan, std::uint32_t blocks) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,14 @@ class HostChunks {
   /// The arena has, or will have, host_blocks + staging_blocks slots of the pool. The staging slots are warm.
   HostChunks(HostArena& arena, CacheManager& manager, PoolId pool);
 
-  /// Does not wait; memory() reports the progress of the resize. Fails as Administration::resize, and with never_fits if the
-  /// slots would exceed the numbers of SlotId. After a failure nothing has changed.
-  [[nodiscard]] Result<void> resize(std::uint32_t blocks);
+  /// Does not wait; memory() reports the progress of the resize. Fails as Administration::resize, with never_fits if the slots
+  /// would exceed the numbers of SlotId, and with no_room if there are more blocks than largest(). With Asks::no, a growth that
+  /// does not fit into the memory of the machine begins, and stops early. After a failure nothing has changed.
+  enum class Asks : bool { no, yes };
+  [[nodiscard]] Result<void> resize(std::uint32_t blocks, Asks asks = Asks::yes);
+  /// Returns the most blocks that the memory of the machine allows the tier now, or nothing if that is not limited. Reads the
+  /// limits.
+  [[nodiscard]] std::optional<std::uint64_t> largest() const;
   /// Handles the events of the arena.
   void poll();
   /// Returns true if poll() has nothing to do, and no chunk is on its way.

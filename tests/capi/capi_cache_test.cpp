@@ -523,6 +523,8 @@ TEST_F(CapiCache, settings_and_sizes_change_while_it_serves) {
   EXPECT_EQ(terrace_cache_resize(cache_, TERRACE_TIER_DEVICE, 8, 0), TERRACE_OK) << terrace_last_error();
   EXPECT_EQ(statistics().device_blocks, 8U);
   EXPECT_EQ(terrace_cache_resize(cache_, 3, 8, 0), TERRACE_INVALID_ARGUMENT);
+  EXPECT_NE(terrace_cache_resize(cache_, TERRACE_TIER_HOST, 1U << 27U, 0), TERRACE_OK) << "512 GiB";
+  EXPECT_EQ(statistics().host_blocks, 16U);
   EXPECT_EQ(terrace_cache_make_room(cache_, TERRACE_TIER_DEVICE, 9, 0), TERRACE_NEVER_FITS);
   EXPECT_EQ(terrace_cache_pause_transfers(cache_) + terrace_cache_resume_transfers(cache_), TERRACE_OK);
 }

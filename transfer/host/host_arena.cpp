@@ -222,11 +222,19 @@ std::uint64_t HostArena::rows_left() const {
   return left;
 }
 
+bool HostArena::can_grow(std::uint32_t slots) const {
+  const std::uint64_t numbers_max = std::min<std::uint64_t>(std::uint64_t{chunks_max} * slots_per_chunk_, 1ULL << 32);
+  return numbers_after(slots) <= numbers_max && slots <= rows_left();
+}
+
+std::optional<Bytes> HostArena::memory_left() const {
+  if (!options_.limits || options_.rows) return std::nullopt;
+  const std::optional<Bytes> left = terrace::memory_left(options_.limits());
+  return left ? std::optional{*left - std::min(*left, options_.spare)} : std::nullopt;
+}
+
 Result<void> HostArena::grow(std::uint32_t slots) {
-  if (numbers_after(slots) > std::min<std::uint64_t>(std::uint64_t{chunks_max} * slots_per_chunk_, 1ULL << 32)) {
-    return Errc::never_fits;
-  }
-  if (slots > rows_left()) return Errc::never_fits;
+  if (!can_grow(slots)) return Errc::never_fits;
   while (slots > 0) {
     const std::uint32_t next = absent_.empty() ? chunks_end_ : *std::ranges::min_element(absent_);
     const std::uint32_t here = std::min(slots, slots_max(next));

@@ -109,6 +109,11 @@ class HostArena final : public HostSlots {
   /// event, `warm` or `failed`. Fails: never_fits (more slots than can be numbered, or than rows_left()); then nothing is
   /// ordered.
   [[nodiscard]] Result<void> grow(std::uint32_t slots);
+  /// Returns true if grow(slots) would not fail.
+  [[nodiscard]] bool can_grow(std::uint32_t slots) const;
+  /// Returns the memory that the arena may still take (HostArenaOptions::limits and spare), or nothing if that is not limited.
+  /// Reads the limits.
+  [[nodiscard]] std::optional<Bytes> memory_left() const;
   /// Returns the number of slots that the rows of another owner have for grow(); no limit without such rows.
   [[nodiscard]] std::uint64_t rows_left() const;
   /// Returns a number that is larger than all slot numbers after grow(slots).

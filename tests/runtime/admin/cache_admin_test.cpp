@@ -191,6 +191,18 @@ TEST_F(CacheAdminTest, too_many_commands_are_refused_and_the_end_replies_to_thos
   EXPECT_FALSE(cache->transfers_paused());
 }
 
+TEST_F(CacheAdminTest, a_host_tier_larger_than_the_memory_of_the_machine_is_refused_with_the_largest_size) {
+  host_limits = [] { return MemoryLimits{.available = Bytes{5 * block_bytes}}; };
+  host_warm = false;
+  begin(sizes(8, 0));
+  const auto refused = order(Resize{.tier = Tier::host, .blocks = 6});
+  EXPECT_EQ(refused->status, 409U);
+  EXPECT_EQ(body(refused).at("largest_blocks").to_number<int>(), 5);
+  EXPECT_NE(refused->body.find("the largest size that fits is 5 blocks (320B)"), std::string::npos) << refused->body;
+  EXPECT_EQ(cache->host_memory().wanted, 0U);
+  EXPECT_EQ(order(Resize{.tier = Tier::host, .blocks = 5})->status, 202U);
+}
+
 TEST_F(CacheAdminTest, sizes_in_bytes_are_whole_blocks) {
   begin(sizes(8, 8));
   const auto reply = order(Resize{.tier = Tier::host, .bytes = Bytes{5 * block_bytes + 1}});

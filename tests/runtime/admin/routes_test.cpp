@@ -263,13 +263,10 @@ TEST_F(AdminRoutes, a_token_is_asked_for_everywhere) {
 }
 
 TEST_F(AdminRoutes, a_growth_that_does_not_fit_is_refused_with_the_largest_size_that_does) {
-  room.host = [] { return std::optional{MiB * 5}; };
   room.storage = [](PoolId) { return std::optional{MiB * 7}; };
   publish();
   const std::vector<std::pair<std::string, std::uint64_t>> too_large{
       {R"({"tier": "device", "blocks": 101})", 100},
-      {R"({"tier": "host", "blocks": 16})", 15},
-      {R"({"tier": "host", "bytes": "1GiB"})", 15},
       {R"({"tier": "storage", "blocks": 28})", 27},
   };
   for (const auto& [body, largest] : too_large) {
@@ -279,8 +276,7 @@ TEST_F(AdminRoutes, a_growth_that_does_not_fit_is_refused_with_the_largest_size_
     EXPECT_EQ(json(refused).at("largest_bytes").to_number<std::uint64_t>(), largest << 20U);
     EXPECT_NE(refused.body.find("the largest size that fits is " + std::to_string(largest) + " blocks"), std::string::npos);
   }
-  for (const char* fits : {R"({"tier": "device", "blocks": 100})", R"({"tier": "host", "blocks": 15})",
-                           R"({"tier": "storage", "blocks": 27})", R"({"tier": "host", "blocks": 3})"}) {
+  for (const char* fits : {R"({"tier": "device", "blocks": 100})", R"({"tier": "storage", "blocks": 27})"}) {
     EXPECT_TRUE(std::holds_alternative<Command>(route("POST", "/v1/resize", fits))) << fits;
   }
   snapshot.pools[0].store.reset();

@@ -322,7 +322,11 @@ TEST_F(HostChunksTest, growth_that_does_not_fit_leaves_the_tier_as_it_is_and_say
   make(sizes(2, 4));
   run_prefixes(1, 3);
   now.available = Bytes{block_bytes} * 6;
+  EXPECT_EQ(resize(20).error(), Errc::no_room);
+  EXPECT_TRUE(cache->host_memory().failure.empty());
+  now.available = GiB;
   ASSERT_TRUE(resize(20).has_value());
+  now.available = Bytes{block_bytes} * 6;  // another process takes the rest before the memory is touched
   settle();
   EXPECT_EQ(cache->host_memory().wanted, 4U);
   EXPECT_TRUE(cache->host_memory().warm());
@@ -333,6 +337,14 @@ TEST_F(HostChunksTest, growth_that_does_not_fit_leaves_the_tier_as_it_is_and_say
   settle();
   EXPECT_EQ(cache->host_memory().usable, 10U);
   EXPECT_TRUE(cache->host_memory().failure.empty());
+}
+
+TEST_F(HostChunksTest, more_slots_than_its_chunks_can_have_numbers_for_are_refused) {
+  host_chunk_blocks = 1;
+  make(sizes(2, 4));
+  EXPECT_EQ(resize(1U << 27U).error(), Errc::never_fits);
+  EXPECT_EQ(cache->host_memory().wanted, 4U);
+  ASSERT_TRUE(resize(5).has_value());
 }
 
 TEST_F(HostChunksTest, under_write_back_what_leaves_with_its_chunk_is_stored) {
