@@ -85,7 +85,11 @@ terrace_status terrace_cache_clear(terrace_cache* cache, uint32_t flags) {
 }
 
 terrace_status terrace_cache_resume(terrace_cache* cache) {
-  return on(cache, __func__, [&] { return cache->cache().resume(); });
+  return on(cache, __func__, [&] {
+    // A caller that tries again and again leaves no time for the idle service, and need not poll.
+    if (cache->cache().status() == terrace::CacheStatus::clearing) (void)cache->cache().serve_idle(terrace::never);
+    return cache->cache().resume();
+  });
 }
 
 terrace_status terrace_cache_resume_shared(terrace_cache* cache, const char* weights_revision) {

@@ -220,8 +220,8 @@ class TERRACE_API Cache {
   /// Returns true if there is a shared store and it has not been used since a clear().
   [[nodiscard]] bool shared_is_off() const;
   /// Returns to normal service after a clear() with ClearOptions::wait. Fails: paused (some of the cleared blocks are still on
-  /// the device or the host). It can be called while erasing() is true. Host memory that was given back
-  /// (ClearOptions::release_host) comes again in later polls.
+  /// the device or the host: a transfer or a write reads them, which ends in a poll; not while transfers are paused). It can be
+  /// called while erasing() is true. Host memory that was given back (ClearOptions::release_host) comes again in later polls.
   [[nodiscard]] Result<void> resume();
   /// Returns the state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept;
@@ -242,8 +242,8 @@ class TERRACE_API Cache {
   /// holds its blocks, and has them in its block_table().
   [[nodiscard]] std::vector<BlockPlace> find_blocks(std::span<const BlockKey> keys, GroupId group = {}) const;
   /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found (no
-  /// block of it is cached, or caching is off), no_room (pins would keep too many blocks, or the slots are promised to requests),
-  /// paused.
+  /// block of it is cached, or caching is off), no_room (pins would keep too many blocks, or those of this tenant more than its
+  /// quota, or the slots are promised to requests), paused.
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
   /// Fails: not_found (there is no such pin, or its time is over).
   [[nodiscard]] Result<void> unpin(PinId pin);

@@ -1,6 +1,7 @@
 #include "terrace.h"
 #include "tests/capi/cache_fixture.hpp"
 #include "tests/capi/store_fixture.hpp"
+#include "tests/patience.hpp"
 
 #include <gtest/gtest.h>
 
