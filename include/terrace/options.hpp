@@ -254,10 +254,10 @@ struct TERRACE_API CacheSystemOptions {
   /// no such limit, and a request that asks for more than the pools hold is refused.
   HashUnits request_units_max{};
   /// The most blocks of each pool that all pins together can keep from eviction. 0: half of its device_blocks; of its
-  /// host_blocks with engine_owns_slots.
+  /// host_blocks with engine_owns_slots. The pins of a tenant keep at most its quota of that tier.
   Blocks pinned_blocks_max{};
-  /// The most hash units that all retentions together can name. 0: device_blocks of the first pool; its host_blocks with
-  /// engine_owns_slots.
+  /// The most hash units that all retentions together can name. 0: half of the device_blocks of the first pool; of its
+  /// host_blocks with engine_owns_slots.
   HashUnits retained_units_max{};
   /// The most blocks that a write-back job over the whole tree has under way at a time; at least 1.
   Blocks write_back_blocks_ahead = 256;

@@ -280,6 +280,9 @@ struct TERRACE_API TenantQuota {
   Blocks host_blocks = std::numeric_limits<std::uint32_t>::max();
 
   friend bool operator==(const TenantQuota&, const TenantQuota&) = default;
+
+  /// The quota in the device or the host tier.
+  [[nodiscard]] Blocks in(Tier tier) const { return tier == Tier::device ? device_blocks : host_blocks; }
 };
 
 /// A block whose content was already cached when it was committed. The request keeps its own slot until it is released, because

@@ -182,6 +182,10 @@ class PrefixTree {
   /// of all tiers must support tenants.
   void follow_tenant(TenantId tenant);
   void ignore_tenant(TenantId tenant);
+  /// Sets how many copies a followed tenant may have in the tier before over_limit() lists it. Until then it has no limit.
+  void limit_tenant(TenantId tenant, Tier tier, std::uint64_t most);
+  /// The followed tenants that have more copies in the tier than their limit. Valid until the next change.
+  [[nodiscard]] std::span<const TenantId> over_limit(Tier tier) const { return over_limit_[index(tier)]; }
   [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != other_tenants; }
   /// The same as resident(tier) and unpinned(tier), for one followed tenant.
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
@@ -250,6 +254,11 @@ class PrefixTree {
   struct Tenant {
     TenantId tenant;
     std::array<Count, tier_count> tiers{};
+    std::array<std::optional<std::uint64_t>, tier_count> limits{};
+
+    [[nodiscard]] bool is_over(Tier tier) const {
+      return limits[index(tier)] && tiers[index(tier)].resident > *limits[index(tier)];
+    }
   };
   [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
@@ -277,6 +286,7 @@ class PrefixTree {
   void count(const Node& node, Tier tier, std::int64_t resident, std::int64_t pinned);
   [[nodiscard]] TenantIndex tenant_of(TenantId tenant) const;
   void set_tenant(TenantId tenant, TenantIndex followed);
+  void list_over_limit(const Tenant& tenant, Tier tier);
   [[nodiscard]] BlockRun blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
   [[nodiscard]] bool evictable(const Node& node, Tier tier) const;
@@ -315,6 +325,7 @@ class PrefixTree {
   std::vector<EvictionPolicy*> followers_;
   std::vector<Tenant> tenants_;  ///< by TenantIndex; the first represents all tenants that are not followed, and counts nothing
   std::vector<TenantIndex> free_tenants_;
+  std::array<std::vector<TenantId>, tier_count> over_limit_;
   boost::unordered_flat_map<TenantId, TenantIndex, std::hash<TenantId>> followed_;  ///< by tenant
   /// The nodes by their first key. A child refers to the branch of its parent, not to the parent itself. So when a node with
   /// thousands of children is split, all of them get the new parent in one step.

@@ -36,6 +36,7 @@ void PrefixTree::check_invariants() const {
     Count all = counted[other_tenants][index(tier)];
     for (const auto& [tenant, followed] : followed_) {
       TERRACE_CHECK(tenants_[followed].tenant == tenant);
+      TERRACE_CHECK(std::ranges::count(over_limit(tier), tenant) == (tenants_[followed].is_over(tier) ? 1 : 0));
       TERRACE_CHECK(tenants_[followed].tiers[index(tier)].resident == counted[followed][index(tier)].resident);
       TERRACE_CHECK(tenants_[followed].tiers[index(tier)].pinned == counted[followed][index(tier)].pinned);
       all.resident += counted[followed][index(tier)].resident;

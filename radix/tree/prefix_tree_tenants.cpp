@@ -13,7 +13,25 @@ void PrefixTree::count(const Node& node, Tier tier, std::int64_t resident, std::
     to.pinned += static_cast<std::uint64_t>(pinned);
   };
   add(totals_[index(tier)].count);
-  if (node.tenant_index != other_tenants) add(tenants_[node.tenant_index].tiers[index(tier)]);
+  if (node.tenant_index == other_tenants) return;
+  Tenant& tenant = tenants_[node.tenant_index];
+  const bool was_over = tenant.is_over(tier);
+  add(tenant.tiers[index(tier)]);
+  if (tenant.is_over(tier) != was_over) list_over_limit(tenant, tier);
+}
+
+/// Lists the tenant if it is over its limit, and not otherwise.
+void PrefixTree::list_over_limit(const Tenant& tenant, Tier tier) {
+  std::vector<TenantId>& listed = over_limit_[index(tier)];
+  std::erase(listed, tenant.tenant);
+  if (tenant.is_over(tier)) listed.push_back(tenant.tenant);
+}
+
+void PrefixTree::limit_tenant(TenantId tenant, Tier tier, std::uint64_t most) {
+  TERRACE_CHECK(follows_tenant(tenant));
+  Tenant& followed = tenants_[tenant_of(tenant)];
+  followed.limits[index(tier)] = most;
+  list_over_limit(followed, tier);
 }
 
 TenantIndex PrefixTree::tenant_of(TenantId tenant) const {
@@ -41,6 +59,7 @@ void PrefixTree::ignore_tenant(TenantId tenant) {
   const TenantIndex followed = tenant_of(tenant);
   if (followed == other_tenants) return;
   followed_.erase(tenant);
+  for (std::vector<TenantId>& listed : over_limit_) std::erase(listed, tenant);
   set_tenant(tenant, other_tenants);
   free_tenants_.push_back(followed);
 }

@@ -225,15 +225,22 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
   for (std::size_t g = 0; g < groups_.size(); ++g)
     wanted[groups_.rules()[g].config().pool.value()] += hit_.groups[g].end - hit_.groups[g].first;
   planner_.pin_hit(hit_, keys, TenantId{});
-  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    const std::uint64_t half = groups_.pools()[pool]->sizes().first_tier_blocks() / 2;
-    const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
-    if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
-    planner_.unpin_hit(hit_);
-    return failure<Errc::no_room, "too many blocks are pinned (pinned_blocks_max), or requests were promised them">;
-  }
   Pin pin;
   pin.until = until;
+  pin.tenant = tenant_of(hit_);
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    const PoolSizes& sizes = groups_.pools()[pool]->sizes();
+    const std::uint64_t most =
+        state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : sizes.first_tier_blocks() / 2;
+    const auto quota = groups_.pools()[pool]->residency().quotas().quota(pin.tenant);
+    const Tier first = sizes.engine_blocks > 0 ? Tier::host : Tier::device;
+    const bool in_quota = !quota || pinned_of(pin.tenant, pool) + wanted[pool] - pinned_[pool] <= quota->in(first).value();
+    const bool may = wanted[pool] <= most && in_quota;
+    if (may && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
+    planner_.unpin_hit(hit_);
+    return failure<Errc::no_room, "too many blocks are pinned (pinned_blocks_max, or the quota of the tenant), or requests were "
+                                  "promised them">;
+  }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const PoolId pool = groups_.rules()[g].config().pool;
     if (hit_.groups[g].found.prefix.length > 0) pin.prefixes.push_back({pool, hit_.groups[g].found.prefix});
@@ -246,6 +253,26 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
   last_pin_ = PinId{last_pin_.value() + 1};
   pins_.emplace(last_pin_, std::move(pin));
   return last_pin_;
+}
+
+/// The tenant whose blocks the hit has.
+TenantId Administration::tenant_of(const Hit& hit) const {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const PrefixTree& tree = groups_.pool_of(g).residency().tree();
+    if (hit.groups[g].found.prefix.length > 0) return tree.tenant(hit.groups[g].found.prefix.last());
+    if (!hit.groups[g].unchained.empty()) return tree.tenant(hit.groups[g].unchained.front().prefix.last());
+  }
+  return {};
+}
+
+/// Number of blocks of the pool in the pins of the tenant.
+std::uint64_t Administration::pinned_of(TenantId tenant, std::size_t pool) const {
+  std::uint64_t blocks = 0;
+  for (const auto& [id, pin] : pins_) {
+    if (pin.tenant != tenant) continue;
+    for (const PoolPrefix& pinned : pin.prefixes) blocks += pinned.pool.value() == pool ? pinned.prefix.length : 0;
+  }
+  return blocks;
 }
 
 Result<void> Administration::unpin(PinId pin) {
@@ -282,8 +309,8 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   if (state_.status != CacheStatus::normal) return Errc::paused;
   planner_.find_hit(keys, Source::storage, hit_);
   if (hit_.units == 0) return Errc::not_found;
-  const std::uint64_t most =
-      state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().first_tier_blocks();
+  const std::uint64_t most = state_.config.retained_units_max > 0 ? state_.config.retained_units_max
+                                                                  : groups_.pools()[0]->sizes().first_tier_blocks() / 2;
   if (retained_blocks_ + hit_.units > most) {
     return failure<Errc::no_room, "retentions name too many blocks (retained_units_max): end some first">;
   }

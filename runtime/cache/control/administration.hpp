@@ -113,6 +113,7 @@ class Administration {
   struct Pin {
     std::vector<PoolPrefix> prefixes;
     TimePoint until = never;
+    TenantId tenant;
   };
   struct Retention {
     std::vector<BlockKey> keys;
@@ -124,6 +125,8 @@ class Administration {
   [[nodiscard]] bool all_gone() const {
     return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
   }
+  [[nodiscard]] TenantId tenant_of(const Hit& hit) const;
+  [[nodiscard]] std::uint64_t pinned_of(TenantId tenant, std::size_t pool) const;
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);

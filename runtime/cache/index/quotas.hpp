@@ -4,9 +4,11 @@
 #include "terrace/request.hpp"
 #include "terrace/types.hpp"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <vector>
 
 namespace terrace {
 
@@ -19,7 +21,7 @@ namespace terrace {
 ///
 /// So a tenant over its quota evicts its own copies, unless all of them are pinned. A tenant with a quota of at least the whole
 /// tier is never over it. A quota does not limit the use of free slots: a tenant may use them beyond its quota. The time of a
-/// call is proportional to the number of quotas.
+/// call depends on the tenants that are over their quotas, and not on the number of quotas.
 ///
 /// Threads: the manager's.
 class Quotas {
@@ -31,11 +33,9 @@ class Quotas {
   /// (PrefixTree::follow_tenant).
   void set(TenantId tenant, TenantQuota quota);
   /// Returns false if the tenant has no quota.
-  bool remove(TenantId tenant) {
-    return std::erase_if(entries_, [&](const Entry& entry) { return entry.tenant == tenant; }) > 0;
-  }
+  bool remove(TenantId tenant) { return quotas_.erase(tenant) > 0; }
   [[nodiscard]] std::optional<TenantQuota> quota(TenantId tenant) const;
-  [[nodiscard]] bool any() const { return !entries_.empty(); }
+  [[nodiscard]] bool any() const { return !quotas_.empty(); }
 
   /// A tenant that asks for slots. `slots` includes the slots that it has got already and that hold no cached block yet.
   struct Asker {
@@ -48,15 +48,11 @@ class Quotas {
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t most, std::optional<Asker> asker) const;
 
  private:
-  struct Entry {
-    TenantId tenant;
-    TenantQuota quota;
-  };
-  /// Number of copies that the tenant has in excess of its quota, including the slots that it asks for.
-  [[nodiscard]] std::uint64_t excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const;
+  [[nodiscard]] std::optional<Run> victims_of(TenantId tenant, Tier tier, std::uint64_t most_copies, std::uint64_t slots,
+                                              std::uint32_t most) const;
 
   PrefixTree& tree_;
-  std::vector<Entry> entries_;  ///< few: an operator sets them
+  boost::unordered_flat_map<TenantId, TenantQuota, std::hash<TenantId>> quotas_;
 };
 
 }  // namespace terrace

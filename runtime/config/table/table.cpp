@@ -217,8 +217,8 @@ void add_general(std::vector<Option>& all) {
               "the slots");
   general.add(
       "retained-units-max", any_blocks, FIELD(system.retained_units_max),
-      "Most blocks that retentions name, in hash units; 0: the device blocks of the first pool, or its host blocks if the "
-      "engine owns the slots");
+      "Most blocks that retentions name, in hash units; 0: half of the device blocks of the first pool, or of its host blocks "
+      "if the engine owns the slots");
   general.add("write-back-blocks-ahead", {1, blocks_max}, FIELD(system.write_back_blocks_ahead),
               "Most blocks that a write-back job over everything has under way");
   general.add("evictions-in-flight-max", any_blocks, FIELD(system.evictions_in_flight_max),

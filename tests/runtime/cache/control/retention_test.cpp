@@ -55,6 +55,27 @@ TEST_F(CacheRetention, what_has_a_lower_priority_goes_before_what_is_older) {
   EXPECT_EQ(cached(prefix(2, 4)), 0U);
 }
 
+TEST_F(CacheRetention, takes_at_most_half_of_the_tier) {
+  make(lru(8));
+  run(1, prefix(1, 4));
+  run(2, prefix(2, 4));
+  ASSERT_TRUE(cache->retain(prefix(1, 4), usual_priority + 1).has_value());
+  EXPECT_EQ(cache->retain(prefix(2, 4), usual_priority + 1).error(), Errc::no_room);
+}
+
+TEST_F(CacheRetention, pins_of_a_tenant_keep_no_more_than_its_quota) {
+  make(lru(12));
+  run(1, prefix(1, 3));
+  run(2, prefix(2, 3));
+  const TenantId tenant{0};  // of these requests
+  ASSERT_TRUE(cache->set_quota(tenant, {4, 0}).has_value());
+  const PinId pin = cache->pin(prefix(1, 3)).value();
+  EXPECT_EQ(cache->pin(prefix(2, 3)).error(), Errc::no_room);
+  EXPECT_TRUE(cache->pin(prefix(2, 1)).has_value());
+  ASSERT_TRUE(cache->unpin(pin).has_value());
+  EXPECT_TRUE(cache->pin(prefix(2, 3)).has_value());
+}
+
 TEST_F(CacheRetention, ends_with_its_time) {
   make(lru(8));
   run(1, prefix(1, 4));
@@ -70,7 +91,9 @@ TEST_F(CacheRetention, ends_with_its_time) {
 }
 
 TEST_F(CacheRetention, holds_nothing_back_from_who_needs_the_room) {
-  make(lru(8));
+  ManagerConfig config = lru(8);
+  config.retained_units_max = 8;
+  make(config);
   run(1, prefix(1, 8));
   ASSERT_TRUE(cache->retain(prefix(1, 8), highest_priority).has_value());
   run(2, prefix(2, 8));
