@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,17 +46,17 @@ class Runner {
     }
     const Bytes block = pools[wanted.pool.value()].block_bytes;
     const std::uint64_t blocks = wanted.blocks ? *wanted.blocks : *wanted.bytes / block;
-    if (blocks > std::numeric_limits<std::uint32_t>::max())
+    if (blocks > std::numeric_limits<std::uint32_t>::max()) {
+      if (auto reply = beyond_memory(wanted, blocks, block)) return *std::move(reply);
       return {400, error_body(fmt::format("{} blocks are too many", blocks))};
+    }
     if (wanted.bytes && blocks == 0 && *wanted.bytes != Bytes{}) {
       return {400, error_body(fmt::format("{} are less than one block of {}", to_string(*wanted.bytes), to_string(block)))};
     }
     const Result<void> resized = cache_.resize(wanted.tier, Blocks{static_cast<std::uint32_t>(blocks)}, wanted.pool);
     if (!resized) {
-      if (resized.error() == Errc::no_room && wanted.tier == Tier::host) {
-        const std::uint64_t most = cache_.internals().host_chunks[wanted.pool.value()].largest().value_or(blocks);
-        if (blocks > most)
-          return too_large(wanted.tier, blocks, most, block, "the machine or its control group has no more memory");
+      if (resized.error() == Errc::no_room) {
+        if (auto reply = beyond_memory(wanted, blocks, block)) return *std::move(reply);
       }
       return refusal(resized.error(), fmt::format("{} cannot have {} blocks: {}", to_string(wanted.tier), blocks,
                                                   resized.error() == Errc::invalid_argument
@@ -133,6 +134,14 @@ class Runner {
   }
 
  private:
+  /// The reply to a size of the host tier for which the machine lacks memory.
+  [[nodiscard]] std::optional<Reply> beyond_memory(const Resize& wanted, std::uint64_t blocks, Bytes block) const {
+    if (wanted.tier != Tier::host) return std::nullopt;
+    const std::optional<std::uint64_t> most = cache_.internals().host_chunks[wanted.pool.value()].largest();
+    if (!most || blocks <= *most) return std::nullopt;
+    return too_large(wanted.tier, blocks, *most, block, "the machine or its control group has no more memory");
+  }
+
   Reply cleared() const {
     const bool erasing = cache_.erasing();
     return answer(json::object{{"cleared", true}, {"erasing", erasing}, {"shared_off", cache_.shared_is_off()}},
